@@ -84,7 +84,7 @@ def privacy_audit(request: pytest.FixtureRequest) -> PrivacyAudit:
     except ValueError:
         alpha = 0.0
     if not 0.0 < alpha < 0.5:
-        raise pytest.UsageError(f"dpzv_audit_alpha is {text!r}, must be a number between 0 and 0.5")
+        raise pytest.UsageError(f"dpzv_audit_alpha is {text!r}; use a number between 0 and 0.5")
     return PrivacyAudit(alpha, request.config.stash.get(_TESTS, 1), request.node.name)
 
 

@@ -862,7 +862,7 @@ class ClaimResult(Part):
     @model_validator(mode="after")
     def _has_its_numbers(self) -> Self:
         if not isinstance(self.claim.get(self._claimed), int | float) or (self.rates and self.attack.success is None):
-            raise ValueError(f"claim {self._claimed} and the success of an attack must be numbers")
+            raise ValueError(f"claim {self._claimed} or the success of an attack is no number")
         if self.verdict != self.judged.word:
             raise ValueError(f"verdict {self.verdict} is not {self.judged.word}, as its part judged says")
         return self
@@ -1028,7 +1028,7 @@ def check_schema(result: Mapping[str, object], place: str = "result") -> str:
     if isinstance(schema, str) and schema in REPORTED:
         return schema
     value = "missing" if schema is None else repr(str(schema)[:80])
-    raise InputError(f"{place}: key 'schema' is {value}, must be one of {', '.join(REPORTED)}")
+    raise InputError(f"{place}: key 'schema' is {value}; use one of {', '.join(REPORTED)}")
 
 
 def read(result: Mapping[str, object]) -> tuple[Reported, dict[str, object]]:

@@ -64,7 +64,7 @@ class RunFolder:
         refuses.
         """
         if not _FILE_NAME.fullmatch(name):
-            raise InputError("must be parts of letters, digits, '.', '_', '-' joined by '/'", "run file name", name)
+            raise InputError("use parts of letters, digits, '.', '_', '-' joined by '/'", "run file name", name)
         if not isinstance(content, str | bytes):
             try:
                 content = json_text(content)
@@ -110,12 +110,12 @@ def load_run(path: Path) -> dict[str, object]:
     file = path / RESULT_FILE if os.path.isdir(path) else path
     if not os.path.lexists(file):
         raise InputError(
-            f": no such file; must be a run folder that holds {RESULT_FILE}, such as dpzv-audit attack writes",
+            f": no such file; use a run folder that holds {RESULT_FILE}, such as dpzv-audit attack writes",
             str(file),
         )
     value = _json_of(file, "a result that dpzv-audit wrote")
     if not isinstance(value, dict):
-        raise InputError(f": holds a JSON {type(value).__name__}, must be an object with a schema", str(file))
+        raise InputError(f": holds a JSON {type(value).__name__}; use an object with a schema", str(file))
     return value
 
 
@@ -125,9 +125,9 @@ def _json_of(file: Path, right: str) -> Any:
         _check_texts(value)
         return value
     except OSError as error:
-        raise InputError(f": cannot be read ({error.strerror}); it must be a readable file", str(file)) from error
+        raise InputError(f": cannot be read ({error.strerror}); use a readable file", str(file)) from error
     except ValueError as error:
-        raise InputError(f": is not JSON ({error}); must be {right}", str(file)) from error
+        raise InputError(f": is not JSON ({error}); use {right}", str(file)) from error
 
 
 def _check_texts(value: Any) -> None:
@@ -181,7 +181,7 @@ def load_measured(folder: Path) -> dict[str, float]:
         return {}
     value = _json_of(file, right)
     if not isinstance(value, dict) or not all(type(v) in (int, float) for v in value.values()):
-        raise InputError(f": is not a JSON object of numbers; must be {right}", str(file))
+        raise InputError(f": is not a JSON object of numbers; use {right}", str(file))
     return value
 
 

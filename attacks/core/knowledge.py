@@ -147,7 +147,7 @@ class Knowledge:
         """Return how answers measure a gradient; `InputError` for a method whose answers do not."""
         measured = self.method.differences(self.config)
         if measured is None:
-            raise InputError("must be one whose answers are differences of losses", "method", self.method.name)
+            raise InputError("use one whose answers are differences of losses", "method", self.method.name)
         return measured
 
 

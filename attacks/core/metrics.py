@@ -73,13 +73,13 @@ def areas_of_one(scores: ArrayLike, positive: ArrayLike) -> Floats:
 
 def _check_finite(name: str, values: Floats) -> None:
     if not np.isfinite(values).all():
-        raise NotFinite(f"{name} holds a number that is not finite; every one must be")
+        raise NotFinite(f"{name} holds a number that is not finite; use finite numbers")
 
 
 def _check_alike(name: str, values: NDArray[Any], truth: NDArray[Any]) -> None:
     """Raise `InputError` where an attack's answer is not of the truth's shape: numpy might stretch it to that."""
     if values.shape != truth.shape:
-        raise InputError(f"{name} has shape {values.shape}, must be {truth.shape} as what is true")
+        raise InputError(f"{name} has shape {values.shape}; use {truth.shape} as what is true")
 
 
 def low_rates(scores: Floats, members: Booleans, confidence: float) -> dict[str, Interval]:
@@ -301,7 +301,7 @@ def shared_rate(correct: ArrayLike, confidence: float = 0.95) -> Interval:
 def _outcomes(correct: ArrayLike) -> Floats:
     outcomes = np.asarray(correct, float)
     if outcomes.ndim != 2 or outcomes.size == 0:
-        raise InputError(f"correct has shape {outcomes.shape}, must be (trainings, records), one of each at least")
+        raise InputError(f"correct has shape {outcomes.shape}; use (trainings, records), one of each at least")
     return outcomes
 
 
@@ -387,7 +387,7 @@ def t_interval(values: ArrayLike, n: int, confidence: float = 0.95) -> Interval:
     """
     x = np.asarray(values, float)
     if x.size < 2:
-        raise InputError(f"values has shape {x.shape}, must be (clusters,), two at least")
+        raise InputError(f"values has shape {x.shape}; use (clusters,), two at least")
     _check_finite("values", x)
     mean = x.mean()
     half = stdtrit(x.size - 1, (1.0 + confidence) / 2.0) * x.std(ddof=1) / np.sqrt(x.size)

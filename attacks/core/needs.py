@@ -10,7 +10,7 @@ READ = ("gradient", "prediction")
 def one_batch_size(setting: AttackSetting) -> str | None:
     """Need batches that can be read side by side: under Poisson sampling their sizes differ."""
     if setting.config.sampler == "poisson":
-        return "sampler is 'poisson', must be shuffled or uniform: batches of one size are read"
+        return "sampler is 'poisson'; use shuffled or uniform: batches of one size are read"
     return None
 
 

@@ -126,7 +126,7 @@ def stacked(mail: Sequence[Message]) -> tuple[Tensor, Tensor | None]:
     payloads = [m.payload for m in mail]
     if len({rows.shape[-1] for rows in payloads if rows.dim() == 3}) > 1:
         widths = sorted({rows.shape[-1] for rows in payloads})
-        raise InputError(f"what client {mail[0].receiver} got is {widths} numbers wide, must be of one width")
+        raise InputError(f"what client {mail[0].receiver} got is {widths} numbers wide; keep one width")
     if payloads[0].dim() == 3:
         most = max(rows.shape[1] for rows in payloads)
         payloads = [pad(rows, (0, 0, 0, most - rows.shape[1])) for rows in payloads]

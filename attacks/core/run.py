@@ -203,10 +203,10 @@ def few_labels(spec: AttackSpec, labels: Tensor, setting: AttackSetting) -> FewL
     among = spec.setup.granted_among(setting).cpu() if spec.setup.granted_among else None
     if among is None:
         most = int(torch.bincount(rows[0], minlength=classes).min())
-        rule = f"must be at most {most}: a class has no more records"
+        rule = f"use at most {most}: a class has no more records"
     else:
         most = (among.shape[1] - 1) // classes
-        rule = f"must be at most {most}: a batch of {among.shape[1]} has to hold others too"
+        rule = f"use at most {most}: a batch of {among.shape[1]} has to hold others too"
     if per_class > most:
         raise DoesNotApply(rule, "option labels_per_class", per_class)
     drawn = []

@@ -364,7 +364,7 @@ class AttackSpec:
             if isinstance(default, float):
                 check_positive(name, value)
             elif type(value) is not type(default):
-                raise InputError(f"must be as {default!r}", name, value)
+                raise InputError(f"use a value of the kind of {default!r}", name, value)
             elif isinstance(value, str):
                 check_names(name, [value], self.setup.choices.get(key, [value]))
             elif not isinstance(value, bool):

@@ -234,7 +234,7 @@ def features_to_fit(setting: AttackSetting) -> str | None:
     records = setting.records
     known = min(SPEC.count(setting, "known_records"), records // 2)
     if known < 2:
-        return f"of {records} training records the server knows {known}, must be 2 at least to fit a decoder"
+        return f"of {records} training records the server knows {known}; use 2 at least to fit a decoder"
     return None
 
 

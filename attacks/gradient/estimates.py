@@ -119,7 +119,7 @@ def expected_cosine(queries: int, dimension: int, *, noise_to_signal: float) -> 
 def checked(what: str, tensor: Tensor) -> Tensor:
     """Return `tensor`; raise `NotFinite` where a number is not finite."""
     if not bool(tensor.isfinite().all()):
-        raise NotFinite(f"{what} holds a number that is not finite; every one must be")
+        raise NotFinite(f"{what} holds a number that is not finite; use finite numbers")
     return tensor
 
 

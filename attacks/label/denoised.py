@@ -235,7 +235,8 @@ SPEC = AttackSpec(
     infer=infer,
     mounted_by=mounted,
     goal=Goal(
-        Positive("label_denoised on split without a top model: must be 0.95 at least", on_sums, 0.95), unsupervised=True
+        Positive("label_denoised on split without a top model: must be 0.95 at least", on_sums, 0.95),
+        unsupervised=True,
     ),
     needs=Needs(conditions=needs.record_gradients, one_view=True, reads=("gradient",)),
     setup=Setup(options={"labels_per_class": 3}, few_labels=True),

@@ -183,7 +183,7 @@ def clusters(units: Floats, ids: Ints, known: Knowledge, replica: int) -> Floats
         count *= 2
     if not candidates:
         raise InputError(
-            f"‹epochs› {known.config.epochs} shows the client {len(records)} records, must be {known.classes} at "
+            f"‹epochs› {known.config.epochs} shows the client {len(records)} records; use {known.classes} at "
             f"least: one of each class"
         )
     start = max(candidates, key=lambda candidate: candidate.separation)

@@ -71,7 +71,7 @@ def probing_client(setting: AttackSetting) -> Mapping[int, ClientBehaviour]:
     classes = setting.dataset.classes
     probed = SPEC.count(setting, "records")
     if probed > config.batch_size:
-        raise InputError(f"option records is {probed}, must be at most the batch size of {config.batch_size}")
+        raise InputError(f"option records is {probed}; use at most the batch size of {config.batch_size}")
     per_record = classes * SPEC.count(setting, "repeats")
     reach = reach_of(setting)
 
@@ -89,7 +89,7 @@ def own_uploads(setting: AttackSetting) -> str | None:
     if setting.method.deviation != "uploads":
         return "its server perturbs the embedding itself, so a client cannot choose the step"
     if setting.config.sampler != "shuffled":
-        return f"sampler is {setting.config.sampler!r}, must be shuffled: a batch is probed several times"
+        return f"sampler is {setting.config.sampler!r}; use shuffled: a batch is probed several times"
     return None
 
 

@@ -46,7 +46,7 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
     logs = log_probabilities(served, real, known.classes)
     if logs is None:
         raise DoesNotApply(
-            f"predictions served to client {known.client} are {served.shape[-1]} numbers a record, must be "
+            f"predictions served to client {known.client} are {served.shape[-1]} numbers a record; use "
             f"{known.classes} scores, a class, or of two classes one score"
         )
     if ids is None:

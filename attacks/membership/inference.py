@@ -175,10 +175,10 @@ def _copies(setting: AttackSetting) -> str | None:
     if setting.options.get("queries_per_record", 1) == 1:
         return None
     if setting.adversary == "client" or not setting.method.capabilities.simulated:
-        return "option queries_per_record must be 1: there is no released model to ask about changed copies of records"
+        return "use queries_per_record 1: there is no released model to ask about changed copies of records"
     if all(block.dtype.kind == "f" for block in setting.dataset.train.features):
         return None
-    return "option queries_per_record must be 1: token ids have no copies nearby"
+    return "use queries_per_record 1: token ids have no copies nearby"
 
 
 LIRA_SPEC = replace(

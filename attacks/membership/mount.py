@@ -155,7 +155,7 @@ def _pool_size(setting: AttackSetting, size: int) -> int:
     batch = setting.config.batch_size
     if half < batch:
         raise DoesNotApply(
-            f"option pool gives {half} records to train on, must be at least the batch of {batch}: half of the pool "
+            f"option pool gives {half} records to train on; use at least the batch of {batch}: half of the pool "
             f"is trained on"
         )
     return 2 * half

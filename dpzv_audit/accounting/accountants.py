@@ -74,7 +74,7 @@ def _participations(query: AccountantQuery) -> tuple[Participation, ...]:
     """Return the participations that are counted; `InputError` where the square of what one costs is no float."""
     mus = [participation.mu for participation in query.counted]
     if min(mus) == 0.0 or max(mus) > 1e50:
-        raise InputError("sigma is too far from a record's contribution, must be nearer: its square is no float")
+        raise InputError("sigma is too far from a record's contribution; use a nearer one, whose square is a float")
     return query.counted
 
 

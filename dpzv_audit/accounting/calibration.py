@@ -53,7 +53,7 @@ def sigma_sound(
     check_count("participations", participations)
     if neighbours not in NEIGHBOURS or neighbours == "add-remove":
         allowed = ", ".join(name for name in NEIGHBOURS if name != "add-remove")
-        raise InputError(f"must be one of {allowed}: known ids show who is there", "neighbours", neighbours)
+        raise InputError(f"use one of {allowed}: known ids show who is there", "neighbours", neighbours)
     mu = mu_from_epsilon(check_positive("epsilon", epsilon), delta)
     moved = 1.0 if neighbours == "zero-out" else 2.0
     rounds = math.sqrt(participations)
@@ -63,7 +63,7 @@ def sigma_sound(
         server = rounds * moved / check_positive("server_noise_multiplier", server_noise_multiplier)
         if server >= mu:
             raise InputError(
-                f"must be above {rounds * moved / mu:.6g}: "
+                f"use more than {rounds * moved / mu:.6g}: "
                 f"the server's own updates alone would spend epsilon {epsilon}",
                 "server_noise_multiplier",
                 server_noise_multiplier,
@@ -145,9 +145,9 @@ def calibrate(
     check_delta("delta", delta)
     check_names("unknown", [unknown], UNKNOWNS)
     if unknown == "batch-size" and release.sample_rate is not None:
-        raise InputError("must be left out where batch-size is sought", "sample_rate", release.sample_rate)
+        raise InputError("leave it out where batch-size is sought", "sample_rate", release.sample_rate)
     if unknown != "sigma" and release.participations is not None:
-        raise InputError(f"must be left out where {unknown} is sought", "participations", release.participations)
+        raise InputError(f"leave it out where {unknown} is sought", "participations", release.participations)
 
     search = _Search(release, unknown, epsilon, delta, adversary, neighbours)
     easiest = {"sigma": _MOST_NOISE * release.sigma_unit, "rounds": 1, "batch-size": int(release.records)}[unknown]

@@ -60,7 +60,7 @@ def treatment(
     query = {"adversary": adversary, "neighbours": neighbours, "sampler": sampler, "channel": channel}
     for (name, value), allowed in zip(query.items(), (ADVERSARY_NAMES, NEIGHBOURS, SAMPLERS, CHANNELS), strict=True):
         if value not in allowed:
-            raise InputError(f"must be one of {', '.join(allowed)}", name, value)
+            raise InputError(f"use one of {', '.join(allowed)}", name, value)
     known = adversary in _KNOWS_IDS or (adversary == "eavesdropper" and ids == "public")
     removed = neighbours == "add-remove"
     if channel == "embedding":

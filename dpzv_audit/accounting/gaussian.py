@@ -53,7 +53,7 @@ def log_delta_from_mu(epsilon: ArrayLike, mu: ArrayLike) -> Floats:
     shape = eps.shape
     eps, width = np.atleast_1d(eps, width)
     if not (np.all(eps >= 0.0) and np.all(width >= 0.0) and np.all(np.isfinite(width))):
-        raise InputError(f" and mu {mu!r}, must be at least 0, and mu finite", "epsilon", epsilon)
+        raise InputError(f" and mu {mu!r}; use at least 0, and a finite mu", "epsilon", epsilon)
     result = np.full(eps.shape, -np.inf)
     with np.errstate(over="ignore", divide="ignore", under="ignore"):
         u = eps / np.where(width > 0.0, width, 1.0) - width / 2.0
@@ -94,7 +94,7 @@ def epsilon_from_mu(mu: float, delta: float) -> float:
     delta in [1e-12, 0.5]. Raises `InputError` for numbers outside their range.
     """
     if not 0.0 <= mu <= LARGEST_MU:
-        raise InputError(f"must lie in [0, {LARGEST_MU:g}]: is there any noise?", "mu", mu)
+        raise InputError(f"use a number in [0, {LARGEST_MU:g}]: is there any noise?", "mu", mu)
     check_probability("delta", delta)
     target = math.log(delta)
 
@@ -147,7 +147,7 @@ def epsilon_delta_tradeoff(alpha: ArrayLike, epsilon: float, delta: float) -> Fl
     """
     check_not_negative("epsilon", epsilon)
     if not 0.0 <= delta < 1.0:
-        raise InputError("must lie in [0, 1)", "delta", delta)
+        raise InputError("use a number in [0, 1)", "delta", delta)
     rates = _rates(alpha)
     with np.errstate(divide="ignore"):
         steep = 1.0 - delta - np.exp(np.minimum(epsilon + np.log(rates), 1.0))
@@ -158,7 +158,7 @@ def epsilon_delta_tradeoff(alpha: ArrayLike, epsilon: float, delta: float) -> Fl
 def _rates(alpha: ArrayLike) -> Floats:
     rates = np.asarray(alpha, float)
     if not np.all((rates >= 0.0) & (rates <= 1.0)):
-        raise InputError("must lie in [0, 1]", "alpha", alpha)
+        raise InputError("use a number in [0, 1]", "alpha", alpha)
     return rates
 
 

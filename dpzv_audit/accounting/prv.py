@@ -72,7 +72,7 @@ class PrvAnswer(NamedTuple):
 def prv_epsilon(*, kind: PairKind, rate: float, noise: float, rounds: int, delta: float) -> PrvAnswer:
     """Return epsilon of `rounds` sampled Gaussian rounds at `delta`, for one pair; see `prv_composition`."""
     if not 0.0 < rate <= 1.0:
-        raise InputError("must lie in (0, 1]", "rate", rate)
+        raise InputError("use a number in (0, 1]", "rate", rate)
     pair = SampledGaussian(kind=kind, rate=rate, noise=check_positive("noise", noise))
     return prv_composition((Rounds(pair, check_count("rounds", rounds)),), delta=delta)
 

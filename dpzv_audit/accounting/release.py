@@ -138,29 +138,29 @@ class Release:
 
     def _contradictions(self) -> Iterator[tuple[bool, str, str]]:
         """Yield what fields may not be together: whether they are, the field that is named, and the rule."""
-        other = f" with sampler {self.sampler!r}, must be left out: "
+        other = f" with sampler {self.sampler!r}; leave it out: "
         if self.sample_rate is not None:
-            yield self.sample_rate > 1.0, "sample_rate", "must lie in (0, 1]"
+            yield self.sample_rate > 1.0, "sample_rate", "use a number in (0, 1]"
             yield self.sampler != "poisson", "sample_rate", f"{other}batches of one size have the rate B/D"
         else:
-            most = f"must lie in [1, dataset_size = {self.dataset_size}]"
+            most = f"use a number in [1, dataset_size = {self.dataset_size}]"
             yield self.batch_size > self.records, "batch_size", f"{most}: the sampling rate B/D is at most 1"
-        scales = f"must lie between {1.0 / _SCALES:g} and {_SCALES:g}"
+        scales = f"use a number between {1.0 / _SCALES:g} and {_SCALES:g}"
         of = "clip / batch_size" if self.channel == "scalar" else "clip"
         yield not 1.0 / _SCALES < self.sigma / self.sigma_unit < _SCALES, "sigma", f"{scales} times {of}"
         for name in ("server_mu", "server_noise_multiplier"):
             yield not 1.0 / _SCALES < (getattr(self, name) or 1.0) < _SCALES, name, scales
         if self.participations is not None:
-            rounds = f"must lie in [1, rounds = {self.rounds}]: a record takes part at most once a round"
+            rounds = f"use a number in [1, rounds = {self.rounds}]: a record takes part at most once a round"
             yield self.participations > self.rounds, "participations", rounds
             binomial = f"{other}participations are Binomial(T, r) there"
             yield self.sampler != "shuffled", "participations", binomial
         if self.server_mu is not None:
-            both = f" and server_noise_multiplier {self.server_noise_multiplier}, must be one of the two: "
+            both = f" and server_noise_multiplier {self.server_noise_multiplier}; use one of the two: "
             both += "both describe the server's own noised updates"
             yield self.server_noise_multiplier is not None, "server_mu", both
         batch = self.clip_scope == "batch" and self.channel == "scalar"
-        yield batch, "clip_scope", "must be 'record' on the scalar channel"
+        yield batch, "clip_scope", "use 'record' on the scalar channel"
 
     @property
     def max_grad_norm(self) -> float:
@@ -207,7 +207,7 @@ class Release:
         One clip over a whole batch makes every record's row depend on every other: 2c for each relation.
         """
         if neighbours not in NEIGHBOURS:
-            raise InputError(f"must be one of {', '.join(NEIGHBOURS)}", "neighbours", neighbours)
+            raise InputError(f"use one of {', '.join(NEIGHBOURS)}", "neighbours", neighbours)
         return (2.0 if neighbours in REPLACES or self.clip_scope == "batch" else 1.0) * self.contribution
 
     def noise_multiplier(self, neighbours: NeighbourRelation) -> float:
@@ -274,7 +274,9 @@ class Composition:
             raise InputError("a composition has no releases, must have at least one")
         sizes = sorted({release.dataset_size for release in self.parts if release.dataset_size is not None})
         if len(sizes) > 1:
-            raise InputError(f" in one release and {sizes[-1]} in another, must be equal", "dataset_size", sizes[0])
+            raise InputError(
+                f" in one release and {sizes[-1]} in another; use the same in both", "dataset_size", sizes[0]
+            )
 
 
 AnyRelease = Release | Composition
@@ -322,7 +324,7 @@ def _checked(name: str, value: Any, kind: Any) -> object:
         return value
     if kind is bool:
         if not isinstance(value, bool):
-            raise InputError("must be true or false", name, value)
+            raise InputError("use true or false", name, value)
         return value
     if kind is float or float in get_args(kind):
         return float(check_positive(name, value))
@@ -345,10 +347,10 @@ def realised_participations(
     for number, batch in enumerate(batches, start=1):
         ids = np.asarray(batch)
         if ids.ndim != 1 or (ids.size and not np.issubdtype(ids.dtype, np.integer)):
-            raise InputError(f"batch {number} has shape {ids.shape} of {ids.dtype}, must be one row of record numbers")
+            raise InputError(f"batch {number} has shape {ids.shape} of {ids.dtype}; use one row of record numbers")
         if ids.size and not (ids.min() >= -1 and ids.max() < dataset_size):
             wrong = ids.min() if ids.min() < -1 else ids.max()
-            raise InputError(f"batch {number} names record {wrong}, must lie in [0, {dataset_size - 1}], or be -1")
+            raise InputError(f"batch {number} names record {wrong}; use a number in [0, {dataset_size - 1}], or be -1")
         named, times = np.unique(ids[ids >= 0].astype(np.int64), return_counts=True)
         if not distinct_ids and (times > 1).any():
             raise InputError(

@@ -8,6 +8,8 @@ from numbers import Real
 from typing import Self
 
 LONGEST_MESSAGE = 2000
+_CURES = ("use ", "leave it out", "give ")
+"""Beginnings of rules that say what to write instead."""
 MOST_LISTED = 8
 """Names that an error lists at most where `dpzv-audit list` has them all."""
 NEAR = 0.6
@@ -70,11 +72,16 @@ class AuditError(Exception):
         return one_line(self._lead(named) + with_options(self.rule, mentioned or named))
 
     def _lead(self, named: Callable[[str], str]) -> str:
-        joined = self.rule.startswith((" ", ":", ";"))
-        if self.value is not ...:
-            shown = repr(self.value) if isinstance(self.value, str) else self.value
-            return f"{named(self.field)} is {shown}{'' if joined else ', '}"
-        return named(self.field) + ("" if joined else " ") if self.field else ""
+        if not self.field:
+            return ""
+        valued = self.value is not ...
+        shown = repr(self.value) if isinstance(self.value, str) else self.value
+        lead = f"{named(self.field)} is {shown}" if valued else named(self.field)
+        if self.rule.startswith((" ", ":", ";")):
+            return lead
+        if self.rule.startswith(_CURES):
+            return f"{lead}; " if valued else f"{lead}: "
+        return f"{lead}, " if valued else f"{lead} "
 
     @property
     def words(self) -> str:
@@ -130,14 +137,14 @@ def _is_finite(value: object) -> bool:
 def check_positive(name: str, value: float) -> float:
     """Return `value` if it is a finite number above 0; raise `InputError` naming `name` otherwise."""
     if not (_is_finite(value) and value > 0.0):
-        raise InputError("must be a finite number above 0", name, value)
+        raise InputError("use a finite number above 0", name, value)
     return value
 
 
 def check_not_negative(name: str, value: float) -> float:
     """Return `value` if it is a finite number of at least 0; raise `InputError` naming `name` otherwise."""
     if not 0.0 <= value < math.inf:
-        raise InputError("must be a finite number of at least 0", name, value)
+        raise InputError("use a finite number of at least 0", name, value)
     return value
 
 
@@ -145,7 +152,7 @@ def check_probability(name: str, value: float) -> float:
     """Return `value` if it lies strictly between 0 and 1; raise `InputError` naming `name` otherwise."""
     if _is_finite(value) and 0.0 < value < 1.0:
         return value
-    rule = "must lie strictly between 0 and 1"
+    rule = "use a number strictly between 0 and 1"
     if value == 0 and name == "delta":  # pure DP is an (epsilon, delta) claim at every delta
         rule += "; for pure DP, which holds at every delta, give a tiny one such as 1e-9"
     raise InputError(rule, name, value)
@@ -162,9 +169,7 @@ def check_delta(name: str, value: float) -> float:
 def accounted_delta(value: float) -> float:
     """Return `value` if accountants can split a delta so small; raise `ValueError` with the rule otherwise."""
     if value < LEAST_DELTA:
-        raise ValueError(
-            f"must be at least {LEAST_DELTA:g}: shares of a smaller one would be no floating-point numbers"
-        )
+        raise ValueError(f"use at least {LEAST_DELTA:g}: shares of a smaller one would be no floating-point numbers")
     return value
 
 
@@ -172,18 +177,18 @@ def check_count(name: str, value: int, *, least: int = 1, most: float = math.inf
     """Return `value` if it is a whole number from `least` to `most`; raise `InputError` naming `name` otherwise."""
     if not _is_finite(value) or int(value) != value or not least <= value <= most:
         limit = "" if most == math.inf else f", at most {most:,.0f}"
-        raise InputError(f"must be a whole number of at least {least}{limit}", name, value)
+        raise InputError(f"use a whole number of at least {least}{limit}", name, value)
     return int(value)
 
 
 # Rules of pydantic, and our words for them; the first that fits goes first.
 _PLAIN = {
     "Value error, ": "",
-    "Input should be": "must be",
+    "Input should be": "use",
     "greater than or equal to": "at least",
     "less than or equal to": "at most",
-    "greater than": "above",
-    "less than": "below",
+    "greater than": "more than",
+    "less than": "less than",
     "a valid number, unable to parse string as a number": "a number",
     "a valid integer, unable to parse string as an integer": "a whole number",
     "a valid integer, got a number with a fractional part": "a whole number",
@@ -201,6 +206,12 @@ def plain_rule(message: str) -> str:
     for theirs, ours in _PLAIN.items():
         message = message.replace(theirs, ours)
     return message
+
+
+def rule_after_value(message: str) -> str:
+    """Return the rule in a message of pydantic's as an `InputError` takes it, which shows a value before it."""
+    rule = plain_rule(message)
+    return rule if rule.startswith(_CURES) else f": {rule}"
 
 
 def check_names(field: str, names: Iterable[str], known: Iterable[str], kind: str = "") -> tuple[str, ...]:
@@ -222,15 +233,15 @@ def unknown_name(field: str, value: str, known: Iterable[str], of: str = "", kin
     """
     names = list(known)
     if not names:
-        return InputError("must be left out: there is nothing to choose from", field, value)
+        return InputError("leave it out: there is nothing to choose from", field, value)
     close = nearest(value, names, CLOSE)
     if close is not None:
         return InputError(f": did you mean {close!r}{of}?", field, value)
-    choices = f"must be one of {', '.join(names)}{of}"
+    choices = f"use one of {', '.join(names)}{of}"
     if kind and len(names) > MOST_LISTED:
         choices = f"see dpzv-audit list {kind}"
     hint = did_you_mean(value, names)
-    return InputError(f": {hint}{' ' if hint else ''}{choices}", field, value)
+    return InputError(f": {hint} {choices}" if hint else f"; {choices}", field, value)
 
 
 def did_you_mean(value: str, known: Iterable[str]) -> str:

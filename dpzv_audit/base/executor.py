@@ -152,15 +152,15 @@ class Workers:
 def workers_from(jobs: int | None, executor: str | None, scheduler: str | None) -> Workers:
     """Return the workers that `jobs`, `executor` and `scheduler` ask for; `InputError` where they disagree."""
     if executor not in (None, "loky", "dask"):
-        raise InputError("must be loky or dask", "executor", executor)
+        raise InputError("use loky or dask", "executor", executor)
     if executor == "dask":
         if scheduler is None:
             raise InputError("‹executor› dask needs ‹scheduler› ADDRESS, such as tcp://127.0.0.1:8786")
         if jobs is not None:
-            raise InputError("must be left out with ‹executor› dask: a cluster has its own workers", "jobs", jobs)
+            raise InputError("leave it out with ‹executor› dask: a cluster has its own workers", "jobs", jobs)
         return Workers(kind="dask", scheduler=scheduler)
     if scheduler is not None:
-        raise InputError("must be used with ‹executor› dask", "scheduler", scheduler)
+        raise InputError("use it with ‹executor› dask", "scheduler", scheduler)
     count = check_count("jobs", 1 if jobs is None else jobs)
     if count > 1 or executor == "loky":
         return Workers(kind="loky", jobs=count)
@@ -304,7 +304,7 @@ class _DaskLanes:
             self._client = Client(scheduler, timeout=10, set_as_default=False)
         except (OSError, ValueError) as error:
             raise InputError(
-                "which cannot be reached, must be the address of a running Dask scheduler", "scheduler", scheduler
+                "which cannot be reached; use the address of a running Dask scheduler", "scheduler", scheduler
             ) from error
         if self._slots() == 0:
             self._client.close()

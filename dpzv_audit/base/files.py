@@ -67,7 +67,7 @@ def open_plain(path: Path, *, links: bool = True) -> BufferedReader:
         real = os.path.realpath(path)
         # The path must lead to the opened file, before and now.
         if not (os.path.samestat(status, opened) and os.path.samestat(os.lstat(real), opened)):
-            raise InputError(": was replaced while it was opened, must be left alone", str(path))
+            raise InputError(": was replaced while it was opened; leave it alone", str(path))
         _check(path, opened)  # a number of a file that is gone may be another's
     except BaseException:
         file.close()
@@ -150,7 +150,7 @@ def of_the_kernel(path: str | Path) -> bool:
 
 
 def _check(path: Path, status: os.stat_result) -> None:
-    kind = "" if stat.S_ISREG(status.st_mode) else f"is {_kind(status)}, must be a regular file"
+    kind = "" if stat.S_ISREG(status.st_mode) else f"is {_kind(status)}; use a regular file"
     if reason := kind or _out_of_bounds(path):
         raise InputError(f": {reason}", str(path))
 
@@ -158,10 +158,10 @@ def _check(path: Path, status: os.stat_result) -> None:
 def _out_of_bounds(path: Path) -> str:
     real = Path(os.path.realpath(path))
     if of_the_kernel(path):
-        return f"is a file of the kernel's, {real}, must be one on a disk"
+        return f"is a file of the kernel's, {real}; use one on a disk"
     root = _ROOT.get()
     if root is not None and not real.is_relative_to(root):
-        return f"leads to {real}, must lie below {root}"
+        return f"leads to {real}; use one below {root}"
     return ""
 
 

@@ -176,11 +176,11 @@ def module_at(path: str, field: str, right: str, folder: Path | None = None) -> 
     """
     module_name, _, name = path.partition(":")
     if not module_name or not name:
-        raise InputError(f"must be {right}", field, path)
+        raise InputError(f"use {right}", field, path)
     if module_name.endswith(".py") or module_name.startswith(".") or "/" in module_name or os.sep in module_name:
         file = Path(module_name)
         stem = file.name.removesuffix(".py")
-        raise InputError(f"must be {stem}:{name}, in the folder {os.path.realpath(file.parent)}", field, path)
+        raise InputError(f"use {stem}:{name}, in the folder {os.path.realpath(file.parent)}", field, path)
     with importable(folder), printing_aside():
         imported = name_of_import(module_name)
         try:

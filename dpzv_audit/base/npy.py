@@ -67,7 +67,7 @@ def read_npy(stream: IO[bytes], size: int) -> NDArray[Any]:
         raise ValueError("holds pickled objects, which are never read")
     # numpy's own check takes True for a number, and any number for a size.
     if dtype.itemsize == 0 or not all(type(side) is int and 0 <= side <= _LONGEST for side in shape):
-        raise ValueError(f"has shape {str(shape)[:60]} of {dtype}, must be of numbers, whole sizes from 0")
+        raise ValueError(f"has shape {str(shape)[:60]} of {dtype}; use numbers, and whole sizes from 0")
     needed = math.prod(shape) * dtype.itemsize
     if len(shape) > _MOST_SIDES or math.prod(side for side in shape if side) > _LONGEST:
         raise ValueError(f"has {len(shape)} dimensions of {dtype}, more than an array can have or too long")
@@ -112,7 +112,7 @@ def open_safetensors(path: Path, *, links: bool = True) -> Any:
             raise ValueError(" ".join(str(error).split())[:200]) from None
         # The library opens a file by its name alone.
         if not os.path.samestat(os.stat(path, follow_symlinks=links), os.fstat(plain.fileno())):
-            raise InputError(": was replaced while it was opened, must be left alone", str(path))
+            raise InputError(": was replaced while it was opened; leave it alone", str(path))
     return file
 
 

@@ -81,7 +81,7 @@ class Registry(Mapping[str, T]):
         installed = _installed(self.group).get(name, ())
         packages = [OWN] * (name in self._built_in) + [_package(point) for point in installed]
         if len(packages) > 1:
-            rule = f"is brought to {self.group} by {' and '.join(packages)}, must be brought by one"
+            rule = f"is brought to {self.group} by {' and '.join(packages)}"
             raise InputError(f"{rule}: uninstall all but one of these packages", repr(name))
         return self._load(installed[0]) if installed else self._built_in[name]
 
@@ -125,7 +125,7 @@ class Registry(Mapping[str, T]):
         except (Exception, SystemExit) as error:
             raise InputError(f"cannot be imported: {type(error).__name__}: {error}", where) from error
         if not isinstance(item, self._kind):
-            raise InputError(f"is of type {type(item).__name__}, must be a {self._kind.__name__}", where)
+            raise InputError(f"is of type {type(item).__name__}; use a {self._kind.__name__}", where)
         if item.name != point.name:
             raise InputError(f"calls itself {item.name!r}, must have the name of its entry point", where)
         return item

@@ -53,5 +53,5 @@ def stream(seed: int, purpose: Purpose, *key: int) -> np.random.Generator:
         size = max(16, -(-index(seed).bit_length() // 32) * 4)
         words = index(seed).to_bytes(size, "little") + pack(f"<{1 + len(key)}I", purpose, *key)
     except (OverflowError, error):
-        raise ValueError(f"seed is {seed} and stream key {key}, must be at least 0, the key below 2^32") from None
+        raise ValueError(f"seed is {seed} and stream key {key}; use at least 0, the key below 2^32") from None
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(np.frombuffer(words, "<u4"))))

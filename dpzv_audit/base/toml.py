@@ -44,12 +44,12 @@ def read_toml(path: Path) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f": byte {error.start + 1} is not UTF-8, must be UTF-8 text", str(path)) from None
+        raise InputError(f": byte {error.start + 1} is not UTF-8; use UTF-8 text", str(path)) from None
 
 
 def parsed_toml(text: str, shown: str, *, parse_float: Callable[[str], Any] = float) -> dict[str, object]:
     """Return the tables of a TOML text; `InputError` that opens with `shown`, the name of its file."""
-    nested = InputError(f"{shown}: is nested too deeply, must be flat tables of keys")
+    nested = InputError(f"{shown}: is nested too deeply; use flat tables of keys")
     long = InputError(f"{shown}: holds more than {MOST_PARTS:,} lines, values and tables; split it into several files")
     if sum(map(text.count, "\n,[{.\"'#")) > _MOST_MARKS:
         raise long

@@ -75,7 +75,7 @@ def _names(index: Path, *, shares: bool = True) -> Iterator[bytes]:
             return
     except (OSError, ValueError, IndexError) as error:
         raise InputError(
-            f": is no index of git's that can be read ({error}), must be one or absent", str(index)
+            f": is no index of git's that can be read ({error}); repair or remove it", str(index)
         ) from None
 
 

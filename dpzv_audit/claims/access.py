@@ -44,7 +44,7 @@ class Access:
         for a root that is no folder.
         """
         if root is not None and kind_of(root) != FOLDER:
-            raise InputError(f"which is {kind_of(root)}, must be a folder", "root", str(root))
+            raise InputError(f"which is {kind_of(root)}; use a folder", "root", str(root))
         folder = path.parent.absolute()
         written = tuple(output.absolute() for output in outputs if output is not None)
         return cls(folder=folder, root=root or folder, outputs=written, **options)
@@ -57,16 +57,16 @@ class Access:
         path = self._below(key, value, "which", self.folder / value)
         kind = kind_of(path)
         if kind not in kinds:
-            raise InputError(f"which is {kind}, must be {' or '.join(kinds)} below {self.root}", key, value)
+            raise InputError(f"which is {kind}; use {' or '.join(kinds)} below {self.root}", key, value)
         return path
 
     def _below(self, key: str, value: str, subject: str, path: Path) -> Path:
         try:
             resolved = path.resolve()
         except (OSError, RuntimeError, ValueError):  # links in a circle, a name too long
-            raise InputError(f"{subject} cannot be followed, must be a path below {self.root}", key, value) from None
+            raise InputError(f"{subject} cannot be followed; use a path below {self.root}", key, value) from None
         if not resolved.is_relative_to(self.root.resolve()):
-            raise InputError(f"{subject} lies elsewhere, must lie below {self.root} (or below ‹root› DIR)", key, value)
+            raise InputError(f"{subject} lies elsewhere; use one below {self.root} (or below ‹root› DIR)", key, value)
         return resolved
 
     def files(self, claim: Claim) -> list[Path]:

@@ -135,7 +135,7 @@ def verify_claim(
 def _of_scores(form: ScoresForm, scores: Any) -> Subject:
     """Return a pair of lists of scores as the subject of a claim."""
     if not isinstance(scores, tuple | list) or len(scores) != 2:
-        raise InputError(f"scores is a {type(scores).__name__}, must be a pair (in_scores, out_scores)")
+        raise InputError(f"scores is a {type(scores).__name__}; use a pair (in_scores, out_scores)")
     loaded = LoadedScores(check_scores("scores[0]", scores[0]), check_scores("scores[1]", scores[1]))
     return scores_subject(lambda: loaded, exactly_gaussian=form.claim.exactly_gaussian)
 

@@ -140,7 +140,7 @@ def _read(path: Path) -> str:
     except InputError as error:
         raise error.placed("claims file ") from None
     except OSError as error:
-        raise InputError(f"claims file {path}: cannot be read ({error.strerror}), must be a readable file") from error
+        raise InputError(f"claims file {path}: cannot be read ({error.strerror}); use a readable file") from error
 
 
 def _claim(entry: Mapping[str, object], index: int, defaults: Mapping[str, Any], lines: _Lines) -> PlacedClaim:
@@ -161,7 +161,7 @@ def _claim(entry: Mapping[str, object], index: int, defaults: Mapping[str, Any],
         raise wrong(" has none of the keys method, system, scores and mechanism, must have one of them")
     kind = entry.get("kind", "epsilon")
     if kind not in ("epsilon", "attack", "coins"):
-        raise wrong(f": kind is {_short(kind)}, must be epsilon or attack, or coins with coin_success_at_most", "kind")
+        raise wrong(f": kind is {_short(kind)}; use epsilon or attack, or coins with coin_success_at_most", "kind")
     others = [key for key in ("method", "system", "scores", "mechanism") if key in entry]
     if len(others) > 1:
         raise wrong(f" has the keys {' and '.join(others)}, must have one of them")
@@ -212,14 +212,14 @@ def _mistake(model: type[BaseModel], error: ErrorDetails) -> str:
     if error["type"] == "missing":
         return f"{key} is missing"
     if error["type"] == "string_pattern_mismatch":
-        right = "must be an import path such as package.module:factory, or planted:NAME"
+        right = "use an import path such as package.module:factory, or planted:NAME"
         if last == "system":
-            right = "must be module:function, such as our_vfl:train for the file our_vfl.py"
+            right = "use module:function, such as our_vfl:train for the file our_vfl.py"
     if error["type"] in ("model_type", "dict_type"):
-        right = "must be a table"
+        right = "use a table"
     if right.startswith("holds"):
         return f"{key} {right}"
-    return f"{key} is {_short(error['input'])}, {right if right.startswith('must') else f'must be {right}'}"
+    return f"{key} is {_short(error['input'])}; {right if right.startswith('use ') else f'use {right}'}"
 
 
 def _unknown(key: str, known: Sequence[str]) -> str:
@@ -375,11 +375,11 @@ class _Data(_Form):
     def contradictions(self, keys: Collection[str]) -> Iterator[tuple[str, str]]:
         """See `_Form.contradictions`."""
         if self.csv is None:
-            yield from ((key, "goes with csv alone, must be left out") for key in TABLE if key in keys)
+            yield from ((key, "goes with csv alone; leave it out") for key in TABLE if key in keys)
             return
         for key in ("dataset", "data_dir", "records"):
             if key in keys:
-                yield key, "does not go with csv, must be left out"
+                yield key, "does not go with csv; leave it out"
         if self.label is None:
             yield "label", "is missing: csv needs the column to predict"
 

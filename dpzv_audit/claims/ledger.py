@@ -311,7 +311,7 @@ def open_ledger(path: Path, alpha: float, memory: LedgerMemory = LedgerMemory(),
         return Ledger(alpha, name=secrets.token_hex(16))
     ledger, hashes = _parsed(path, text)
     if not math.isclose(ledger.alpha, alpha, rel_tol=1e-9):
-        fault = f"holds an error rate of {ledger.alpha:g}, but alpha is {alpha:g}; must be equal, or a new ledger"
+        fault = f"holds an error rate of {ledger.alpha:g}, but alpha is {alpha:g}; use the same, or a new ledger"
         raise _wrong(path, fault)
     if left is not None and left.ledger != ledger.name and not new:
         fault = f"is not the ledger of {_entries(left.entries)} that was last used here"
@@ -402,7 +402,7 @@ def ledger_lock(path: Path) -> Iterator[None]:
     try:
         handle = os.open(_lock_of(path), os.O_CREAT | os.O_RDWR, 0o644)
     except OSError as error:
-        raise _wrong(path, f"cannot be written ({error.strerror}), must be in a folder") from error
+        raise _wrong(path, f"cannot be written ({error.strerror}); use a file in a folder") from error
     try:
         lock(handle, wait=True)
         yield
@@ -444,7 +444,7 @@ def _read(path: Path) -> bytes | None:
     except InputError as error:
         raise error.placed("‹ledger› ", ", or absent") from None
     except OSError as error:
-        raise _wrong(path, f"cannot be read ({error.strerror}), must be a file or absent") from error
+        raise _wrong(path, f"cannot be read ({error.strerror}); use a file that can be read") from error
     if len(text) > LARGEST_LEDGER:
         raise _wrong(path, f"is larger than {LARGEST_LEDGER:,} bytes, which no ledger is; {_ANEW.removeprefix('or ')}")
     return text
@@ -467,7 +467,7 @@ def _parsed(path: Path, text: bytes) -> tuple[Ledger, list[str]]:
             text = text.removesuffix(lines.pop())  # what a kill has left of a line
         rows = [_LINE.validate_json(line, strict=True) for line in lines]
     except ValueError:
-        raise _wrong(path, "is no ledger, must be a file that ‹ledger› wrote or a new one") from None
+        raise _wrong(path, "is no ledger; use a file that ‹ledger› wrote or a new one") from None
     ledger = Ledger(first.alpha, tuple(Entry(line.level, line.decisions) for line in rows), first.ledger)
     if not first.entries <= len(rows) <= first.entries + 1:
         raise _lost(path, f"holds {_entries(len(rows))}, but was left with {first.entries}")

@@ -62,7 +62,7 @@ def mechanism_subject(
         answered = answer_shape(pilots)
         if answered != shape:
             raise InputError(
-                f"mechanism {label}: runs answered shape {answered} after shape {shape}, must be the same always"
+                f"mechanism {label}: runs answered shape {answered} after shape {shape}; always answer one shape"
             )
         kinds = ("linear",) if exactly_gaussian else tuple(WORDS)
         return fit_score(*views_of(pilots), kinds=kinds, delta=delta, own=not shape)

@@ -86,7 +86,7 @@ def _setting(claim: TrainedClaim, access: Access, *, records: int, clients: int)
     config = spec.configure(**options)
     if config.defences and label_release(config.defences) is None and claim.kind != "attack":
         names = ", ".join(defence.name for defence in config.defences)
-        raise InputError("must be left out: what it does promises no epsilon", "config.defences", names)
+        raise InputError("leave it out: what it does promises no epsilon", "config.defences", names)
     try:
         if trains:
             check_sizes(config, records=records, clients=clients)

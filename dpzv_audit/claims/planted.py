@@ -29,7 +29,7 @@ def check_planted(claim: MechanismClaim) -> Planted:
         value = getattr(claim, key)
         own = getattr(planted, key)
         if value != own:
-            raise InputError(f"must be {own!r} with {claim.mechanism}", key, value)
+            raise InputError(f"use {own!r} with {claim.mechanism}", key, value)
     if claim.exactly_gaussian:
         raise InputError(f"does not go with {claim.mechanism}, which knows what its scores are", "exactly_gaussian")
     if claim.depends:

@@ -206,7 +206,7 @@ def mistake(error: Any) -> str:
     by_click = _NO_NUMBER.fullmatch(error.message)
     for kind, words in (("float", "a number"), ("int", "a whole number")):
         if details and details[0]["type"].startswith(f"{kind}_") and error.param.opts:
-            return f"{error.param.opts[-1]} is {details[0]['input']!r}, must be {words}"
+            return f"{error.param.opts[-1]} is {details[0]['input']!r}; use {words}"
         if by_click and by_click[2] == kind and error.param.opts:
-            return f"{error.param.opts[-1]} is {by_click[1]}, must be {words}"
+            return f"{error.param.opts[-1]} is {by_click[1]}; use {words}"
     return str(error.format_message())

@@ -229,7 +229,7 @@ def calibrate(
         solve NAME: What to find: sigma, rounds or batch-size.
     """
     if of.defence:
-        raise InputError("must be left out: its epsilon is the one that it is given", "defence", ", ".join(of.defence))
+        raise InputError("leave it out: its epsilon is the one that it is given", "defence", ", ".join(of.defence))
     of.refuse_unused()
     epsilon = of.epsilon
     delta = of.delta or DEFAULT_DELTA
@@ -276,7 +276,7 @@ def _with_unknown(of: ReleaseFlags, solve: str) -> Release:
     if solve == "sigma":
         return of.release(of.unit)
     if solve == "batch-size" and of.sample_rate is not None:
-        raise InputError("must be left out with --solve batch-size", "sample_rate", of.sample_rate)
+        raise InputError("leave it out with --solve batch-size", "sample_rate", of.sample_rate)
     if of.sigma is None:
         raise InputError(f"--sigma is missing: it stays as it is while {solve} is sought")
     sought: dict[str, Any] = {key: 1}

@@ -83,10 +83,10 @@ class MountFlags:
         if clients and adversary not in BY_CLIENTS:
             raise InputError(f"goes with {', '.join(BY_CLIENTS)}, not with the {adversary}", "client", clients[0])
         if adversary != COLLUDING and len(clients) > 1:
-            raise InputError(f"must be one client, not {len(clients)}: several are {COLLUDING}", "client", clients[-1])
+            raise InputError(f"use one client, not {len(clients)}: several are {COLLUDING}", "client", clients[-1])
         for number in clients:
             if number not in range(1, count + 1):
-                raise InputError(f"must be one of 1 to {count}", "client", number)
+                raise InputError(f"use one of 1 to {count}", "client", number)
         return clients
 
     def settings(self, known: Collection[str]) -> dict[str, object]:
@@ -201,9 +201,7 @@ def _mount_one(
         )
     may_ask = asks(attacked, adversary)
     if mount.queries is not None and mount.queries > 1 and not may_ask:
-        raise InputError(
-            "must be 1: only a curious client of a method that sends scalars asks", "queries", mount.queries
-        )
+        raise InputError("use 1: only a curious client of a method that sends scalars asks", "queries", mount.queries)
     trials = mount.trials or spec.setup.trials
     if mount.trials is None and method.capabilities.simulated:
         trials = affordable_trials(trials, attacked.rounds)
@@ -378,7 +376,7 @@ def _self_check(output: Answered, mounted: "Sequence[tuple[AttackSpec, AttackSet
 
     for _, setting in mounted:
         if setting.trials < FEWEST_TRIALS and setting.method.capabilities.repeatable:
-            rule = f"must be {FEWEST_TRIALS} or more with --self-check: fewer trainings cannot show a fault"
+            rule = f"use {FEWEST_TRIALS} or more with --self-check: fewer trainings cannot show a fault"
             raise InputError(rule, "trials", setting.trials)
     several = len(mounted) > 1
     reasons = {}
@@ -410,7 +408,7 @@ def _self_check(output: Answered, mounted: "Sequence[tuple[AttackSpec, AttackSet
         checks.append({**facts, "controls": controls, "failed": failed, "holds": not failed})
         print_table(output.console, table_from("self_check", title, controls))
     if not checks:
-        raise InputError("must be a training to which one applies: no attack does, so no control ran", "attack", ALL)
+        raise InputError("use a training to which one applies: no attack does, so no control ran", "attack", ALL)
     shared = {"false_alarm": FALSE_ALARM, "false_alarm_each": each}
     if several:
         together = {"attacks": checks, "not_mounted": reasons, "holds": not failures, **shared}

@@ -103,13 +103,13 @@ def family_of(text: str) -> CurveFamily:
     kind, _, rest = text.partition(":")
     settings = dict(setting.partition("=")[::2] for setting in rest.split(","))
     if kind != "sampled" or not {"rate", "rounds"} <= set(settings) <= {"rate", "rounds", "pair"}:
-        raise InputError(f"must be {FAMILY_HELP}", "family", text)
+        raise InputError(f"use {FAMILY_HELP}", "family", text)
     for key in ("rate", "rounds"):
         if not math.isfinite(number_in(settings[key])):
-            raise InputError(f": {settings[key]!r} is not a number, must be {FAMILY_HELP}", "family", text)
+            raise InputError(f": {settings[key]!r} is not a number; use {FAMILY_HELP}", "family", text)
     rounds = float(settings["rounds"])
     if rounds != int(rounds):
-        raise InputError("its rounds must be a whole number", "family", text)
+        raise InputError("use a whole number of rounds", "family", text)
     try:
         pair = settings.get("pair", "remove")
         return sampled_family(rate=float(settings["rate"]), rounds=int(rounds), pair=pair)

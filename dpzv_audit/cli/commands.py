@@ -168,8 +168,8 @@ class Audits(Commands):
             return super().parse_args(ctx, args)
         if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
             follows = args[0] if args else "nothing"
-            right = f"must be followed by a command: {', '.join(self.TABLE)}"
-            raise InputError(f"audit is followed by {follows}, {right}; see dpzv-audit audit --help")
+            right = f"name a command: {', '.join(self.TABLE)}"
+            raise InputError(f"audit is followed by {follows}; {right}; see dpzv-audit audit --help")
         return super().parse_args(ctx, args)
 
 

@@ -56,7 +56,7 @@ class Key:
         text = _shown(shown) if self.place else _cut(repr(shown))
         for toml, python in () if self.place else _IN_PYTHON.items():
             right = right.replace(toml, python)
-        return InputError(f"{self.where}{name or self.name} is {text}, must be {right}")
+        return InputError(f"{self.where}{name or self.name} is {text}; use {right}")
 
     @property
     def where(self) -> str:
@@ -68,7 +68,7 @@ def _file_named(words: Sequence[str]) -> tuple[slice, str]:
     """Return where a command line names its file, and the file; "" for none. Raises `InputError` for two."""
     places = [at for at, word in enumerate(words) if word.partition("=")[0] == CONFIG]
     if len(places) > 1:
-        raise InputError(f"{CONFIG} is given {len(places)} times, must be given once")
+        raise InputError(f"{CONFIG} is given {len(places)} times; give it once")
     for at in places:
         _, equals, file = words[at].partition("=")
         if equals:
@@ -127,7 +127,7 @@ def keys_in(path: Path, command: Sequence[str], groups: Groups) -> list[Key]:
         text = read_toml(path)
     except OSError as error:
         raise InputError(
-            f"which cannot be read ({error.strerror or error}), must be a readable TOML file", "config", str(path)
+            f"which cannot be read ({error.strerror or error}); use a readable TOML file", "config", str(path)
         ) from None
     table: Any = parsed_toml(text, str(path), parse_float=Spelled)
     lines = key_lines(text)
@@ -141,7 +141,7 @@ def keys_in(path: Path, command: Sequence[str], groups: Groups) -> list[Key]:
             name = spelled.replace("-", "_")
             place = f"{path}:{lines.get((*around, spelled), 1)}"
             if name in here:
-                raise InputError(f"{place}: {spelled} and {here[name]} are one option, must be given once")
+                raise InputError(f"{place}: {spelled} and {here[name]} are one option; give it once")
             here[name] = spelled
             before = keys[name].value if name in keys else None
             joined = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
@@ -254,5 +254,5 @@ def _cut(text: str) -> str:
 
 def _unknown(key: Key, command: str, known: Collection[str]) -> InputError:
     near = nearest(key.name, known)
-    cure = f"did you mean {near}?" if near else f"must be an option of {command}, see dpzv-audit {command} --help"
-    return InputError(f"{key.place}: unknown key {key.name}, {cure}")
+    cure = f", did you mean {near}?" if near else f"; use an option of {command}, see dpzv-audit {command} --help"
+    return InputError(f"{key.place}: unknown key {key.name}{cure}")

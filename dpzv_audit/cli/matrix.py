@@ -211,7 +211,7 @@ def _names(flag: str, text: str, known: Collection[str], kind: str = "") -> list
 def _split(flag: str, text: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise InputError("must be names separated by commas, or all", flag, text)
+        raise InputError("use names separated by commas, or all", flag, text)
     return list(dict.fromkeys(names))
 
 
@@ -219,9 +219,9 @@ def _epsilons(text: str) -> list[float]:
     try:
         values = [float(number) for number in text.split(",")]
     except ValueError:
-        raise InputError("must be numbers separated by commas, such as 1,10", "epsilons", text) from None
+        raise InputError("use numbers separated by commas, such as 1,10", "epsilons", text) from None
     if not all(0.0 < value < float("inf") for value in values):
-        raise InputError("must be finite numbers above 0", "epsilons", text)
+        raise InputError("use finite numbers above 0", "epsilons", text)
     return list(dict.fromkeys(values))
 
 

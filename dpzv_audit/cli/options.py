@@ -120,7 +120,7 @@ def load_data(flags: DataFlags, *, quiet: bool = False, transformer: str | None 
     first = int(data.train.labels[0])
     if (data.train.labels == first).all():
         alike = f"all {len(data.train)} training records are of class {first}"
-        raise InputError(f"{data.name}: {alike}, must be of at least two classes: there is nothing to learn")
+        raise InputError(f"{data.name}: {alike}; use records of at least two classes: there is nothing to learn")
     return data
 
 
@@ -208,7 +208,7 @@ def _names(flag: str, texts: Iterable[str] | None) -> list[str]:
         row = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
         if not row or not all(row):
             kind, example = ("labels", "no,yes") if flag == "classes" else ("column names", "age,region")
-            raise InputError(f"must be {kind} with commas between them, such as {example}", flag, text)
+            raise InputError(f"use {kind} with commas between them, such as {example}", flag, text)
         names += row
     return names
 
@@ -217,7 +217,7 @@ def _scale(item: str) -> tuple[str, float]:
     name, separator, constant = item.rpartition("=")
     value = number_in(constant)
     if not separator or not 0.0 < value < float("inf"):
-        raise InputError("must be COLUMN=X with X above 0, such as age=100", "scales", item)
+        raise InputError("use COLUMN=X with X above 0, such as age=100", "scales", item)
     return name.strip(), value
 
 
@@ -399,7 +399,7 @@ def parsed_settings(
         name, separator, text = item.partition("=")
         key = name.replace("-", "_")
         if not separator or not key:
-            raise InputError(f"must be KEY=VALUE, such as {example}", given_by, item)
+            raise InputError(f"use KEY=VALUE, such as {example}", given_by, item)
         if key not in known:
             raise unknown_name(of or given_by, key, known)
         if key in flags:

@@ -141,7 +141,7 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
         flags = [flag(name) for name, value in noises.items() if value is not None]
         if len(flags) != 1:
             several = f"{' and '.join(flags)} are given" if flags else "no noise is given"
-            raise InputError(f"{several}, must be exactly one of --sigma, --epsilon and --noise-multiplier")
+            raise InputError(f"{several}; use exactly one of --sigma, --epsilon and --noise-multiplier")
         if multiplier is None and self.clip is None:
             raise InputError("--clip is missing: without --noise-multiplier the noise needs it to compare with")
         if self.sigma is not None:
@@ -266,9 +266,9 @@ def realised(path: Path, dataset_size: int, rounds: int, *, distinct_ids: bool) 
         if batches.ndim == 2:
             return realised_participations(batches, dataset_size=dataset_size, rounds=rounds, distinct_ids=distinct_ids)
     except OSError as error:
-        wrong = f"which cannot be read ({error.strerror}), must be a .npy file"
+        wrong = f"which cannot be read ({error.strerror}); use a .npy file"
     except ValueError as error:
-        wrong = f"which {error}; must be an array that numpy.save wrote"
+        wrong = f"which {error}; use an array that numpy.save wrote"
     except InputError as error:
         wrong = f": {error.words}"
     raise InputError(wrong, "schedule", path)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 def _below_half(name: str, alpha: float) -> None:
     if not 0.0 < alpha < 0.5:
-        raise InputError("must lie strictly between 0 and 0.5", name, alpha)
+        raise InputError("use a number strictly between 0 and 0.5", name, alpha)
 
 
 _LONGEST_NAME = 200
@@ -61,12 +61,12 @@ def _a_file(name: str, path: Path, *kinds: str) -> None:
     """
     kind = kind_of(path)
     if not path.name or kind not in ("a regular file", "nothing", *kinds):
-        raise InputError(f"{kind}; must be a file to write to", name, path)
+        raise InputError(f"{kind}; use a file to write to", name, path)
     if not os.path.isdir(path.parent) or of_the_kernel(path):
-        raise InputError("must be in a folder that exists", name, path)
+        raise InputError("use a file in a folder that exists", name, path)
     _check_name(name, path)
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise InputError("must be in a folder that can be written to", name, path)
+        raise InputError("use a file in a folder that can be written to", name, path)
 
 
 def _check_name(name: str, path: Path) -> None:
@@ -110,7 +110,7 @@ class ReportFlags:
         for name, written in {"ledger": ledger, **vars(self), SUMMARY_VARIABLE: self.summary}.items():
             other = name if written is None else known.setdefault(_identity(written), name)
             if other != name:
-                raise InputError(f"which is also {other}; must be a separate file", name, written)
+                raise InputError(f"which is also {other}; use a separate file", name, written)
 
     @property
     def summary(self) -> Path | None:

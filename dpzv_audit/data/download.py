@@ -35,7 +35,7 @@ def download(data: str | DataSpec, data_dir: Path, progress: Progress | None = N
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{folder}: cannot be made ({error.strerror}); must be a folder to write to") from error
+        raise InputError(f"{folder}: cannot be made ({error.strerror}); use a folder to write to") from error
     return tuple(_fetch(file, folder, progress) for file in spec.remote)
 
 
@@ -57,7 +57,7 @@ def _fetch(file: RemoteFile, folder: Path, progress: Progress | None) -> Path:
     try:
         handle, temporary = tempfile.mkstemp(".part", f".{file.name}.", folder)
     except OSError as error:
-        raise InputError(f"{folder}: cannot be written to ({error.strerror}); must be a folder to write to") from error
+        raise InputError(f"{folder}: cannot be written to ({error.strerror}); use a folder to write to") from error
     try:
         with os.fdopen(handle, "wb") as target:
             advance = progress(file.name, file.size) if progress else None
@@ -103,7 +103,7 @@ def _received(file: RemoteFile, folder: Path) -> Iterator[bytes]:
     if done != file.size:
         raise failed(f"sent {'more' if done > file.size else f'only {done} bytes'} instead of {file.size} bytes")
     if digest.hexdigest() != file.digest:
-        raise failed(f"sent another file: {file.algorithm} is {digest.hexdigest()}, must be {file.digest}")
+        raise failed(f"sent another file: {file.algorithm} is {digest.hexdigest()}, not {file.digest}")
 
 
 def _opened(first: str) -> Any:

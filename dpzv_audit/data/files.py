@@ -34,7 +34,7 @@ def reading(path: Path) -> Iterator[None]:
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); it must be a readable file") from error
+        raise InputError(f"{path}: cannot be read ({error.strerror}); use a readable file") from error
 
 
 def read_bounded(path: Path, limit: int) -> bytes:
@@ -196,11 +196,11 @@ def _members(
         name = member.name
         path = PurePosixPath(name)
         if "\\" in name or "\0" in name or path.is_absolute() or ".." in path.parts:
-            raise InputError(f"member {name!r} points outside the archive, must be a relative path within")
+            raise InputError(f"member {name!r} points outside the archive; use a relative path within")
         if member.isdir():
             continue
         if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse():
-            raise InputError(f"member {name!r} is a link or a special file, must be a plain file or folder")
+            raise InputError(f"member {name!r} is a link or a special file; use a plain file or folder")
         plain = name.removeprefix("./")
         if plain in seen:
             raise InputError(f"holds {plain!r} twice, must hold it once")
@@ -213,7 +213,7 @@ def _members(
         file = archive.extractfile(member)
         content = file.read() if file else b""
         if len(content) != size:
-            raise InputError(f"is truncated within {plain!r}: {len(content)} bytes, must be {size}")
+            raise InputError(f"is truncated within {plain!r}: {len(content)} bytes; use {size}")
         yield plain, content
 
 

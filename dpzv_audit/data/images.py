@@ -135,12 +135,12 @@ def _checked(stored: bytes, expected: IdxFile) -> bytes:
         except ValueError as error:
             raise ValueError(f"{error}, must unpack to {expected.size} bytes") from error
     if len(content) < expected.size:
-        raise ValueError(f"is truncated: {len(content)} bytes, must be {expected.size}")
+        raise ValueError(f"is truncated: {len(content)} bytes, not {expected.size}")
     if len(content) > expected.size:
         raise ValueError(f"goes on after its last record, must have {expected.size} bytes")
     digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if digest != expected.md5:
-        raise ValueError(f"md5 of what it holds is {digest}, must be {expected.md5}")
+        raise ValueError(f"md5 of what it holds is {digest}, not {expected.md5}")
     return content
 
 
@@ -224,7 +224,7 @@ def _contents(request: DataRequest, rows: int, *, subset: bool) -> dict[str, byt
         contents[name] = read_bounded(path, size)
         length = len(contents[name])
         if subset and (not length or length % ROW_BYTES):
-            raise InputError(f"{path}: is truncated: {length} bytes, must be whole rows of {ROW_BYTES} bytes")
+            raise InputError(f"{path}: is truncated: {length} bytes; use whole rows of {ROW_BYTES} bytes")
         if length != size and not subset:
             raise InputError(
                 f"{path}: has {length} bytes, must have {size} ({rows} rows of {ROW_BYTES}); download "

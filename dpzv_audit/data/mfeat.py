@@ -63,19 +63,19 @@ def _read(path: Path) -> tuple[list[Array], LabelArray]:
     cells = variables["X"]
     labels = variables["Y"].ravel()
     if cells.dtype != object or cells.size != len(VIEWS):
-        raise InputError(f"{path}: X has shape {cells.shape} of {cells.dtype}, must be a cell array of 6 views")
+        raise InputError(f"{path}: X has shape {cells.shape} of {cells.dtype}; use a cell array of 6 views")
     views = []
     for kind, view in zip(VIEWS, cells.ravel(), strict=True):
         right = (RECORDS, len(kind.divisors))
         which = f"{path}: view {kind.name!r}"
         if not isinstance(view, np.ndarray) or view.dtype.kind not in "uif" or view.shape != right:
-            raise InputError(f"{which} has shape {np.shape(view)}, must be {right} of numbers")
+            raise InputError(f"{which} has shape {np.shape(view)}; use {right} of numbers")
         if not np.isfinite(view).all():
             raise InputError(f"{which} holds nan or inf, must hold finite numbers")
         views.append(view.astype(np.float64))
     digits = np.repeat(np.arange(CLASSES), RECORDS // CLASSES)
     if not np.array_equal(labels, digits + 1):
-        raise InputError(f"{path}: Y must be 1 .. 10, 200 records of each in order (digit = Y - 1)")
+        raise InputError(f"{path}: use Y from 1 to 10, 200 records of each in order (digit = Y - 1)")
     return views, digits
 
 
@@ -111,14 +111,14 @@ def read_mat5(path: Path, names: tuple[str, ...], limit: int) -> dict[str, Array
 def _variables(content: bytes, limit: int) -> dict[str, Array]:
     """Return all variables by name; here and below `ValueError` says what is wrong with the file."""
     if len(content) < HEADER_BYTES or content[124:128] != b"\x00\x01IM":
-        raise ValueError("is no MATLAB 5 file (little-endian), must be one")
+        raise ValueError("is no MATLAB 5 file (little-endian); use one")
     left = limit
     variables: dict[str, Array] = {}
     for kind, element in _elements(content[HEADER_BYTES:]):
         if kind == COMPRESSED:
             unpacked = inflated(element, left)
             if len(unpacked) > left:
-                raise ValueError("unpacks to more than its limit, must be the original file")
+                raise ValueError("unpacks to more than its limit; use the original file")
             left -= len(unpacked)
             inner = [*_elements(unpacked)]
             if len(inner) != 1:
@@ -137,14 +137,14 @@ def _matrix(data: bytes, limit: int, *, depth: int = 0) -> tuple[str, Array]:
     flags_kind, flags = next(elements, (0, b""))
     sizes_kind, sizes = next(elements, (0, b""))
     if (flags_kind, len(flags), sizes_kind) != (FLAGS, 8, DIMENSIONS) or len(sizes) not in range(8, 33, 4):
-        raise ValueError("has a matrix without flags or dimensions, must be the original file")
+        raise ValueError("has a matrix without flags or dimensions; use the original file")
     shape = struct.unpack(f"<{len(sizes) // 4}i", sizes)
     entries = math.prod(shape)
     if not 0 <= entries <= limit or min(shape) < 0:
-        raise ValueError(f"has a matrix of {entries} entries, must be the original file")
+        raise ValueError(f"has a matrix of {entries} entries; use the original file")
     name_kind, name = next(elements, (0, b""))
     if name_kind != NAME:
-        raise ValueError("has a matrix without a name, must be the original file")
+        raise ValueError("has a matrix without a name; use the original file")
     rest = [*elements]
     if flags[0] == CELL_CLASS:
         if depth or len(rest) != entries or any(kind != MATRIX for kind, _ in rest):
@@ -162,11 +162,11 @@ def _matrix(data: bytes, limit: int, *, depth: int = 0) -> tuple[str, Array]:
 
 def _numbers(kind: int, data: bytes, entries: int) -> Array:
     if kind not in NUMBER_TYPES:
-        raise ValueError(f"has an array of {entries} numbers of type {kind}, must be a type of numbers")
+        raise ValueError(f"has an array of {entries} numbers of type {kind}; use a type of numbers")
     dtype = np.dtype(f"<{NUMBER_TYPES[kind]}")
     if len(data) != entries * dtype.itemsize:
         raise ValueError(
-            f"has {len(data)} bytes of data for {entries} numbers of {dtype.itemsize} bytes, must be the original file"
+            f"has {len(data)} bytes of data for {entries} numbers of {dtype.itemsize} bytes; use the original file"
         )
     return np.frombuffer(data, dtype)
 

@@ -50,7 +50,7 @@ class RemoteFile:
         """Raise `InputError` unless the file at `path` is this one."""
         digest = file_digest(path, self.algorithm)
         if digest != self.digest:
-            raise InputError(f"{path}: {self.algorithm} is {digest}, must be {self.digest}; download {self.url} again")
+            raise InputError(f"{path}: {self.algorithm} is {digest}, not {self.digest}; download {self.url} again")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,7 +245,7 @@ class DataSpec:
         count = chosen.clients if clients is None else check_count("clients", clients)
         if chosen.fixed and count != chosen.clients:
             of = f" ({chosen.of})" if chosen.of else ""
-            raise InputError(f"must be {chosen.clients} for {kind}{of}", "clients", count)
+            raise InputError(f"use {chosen.clients} for {kind}{of}", "clients", count)
         if chosen.divides is not None:
             split_evenly(chosen.divides, count, name="clients", of=chosen.of)
         return kind, count
@@ -289,7 +289,7 @@ class DataSpec:
         folder = Path(value)
         if not folder.is_dir():
             reason = "is not a folder" if folder.exists() else "does not exist"
-            raise InputError(f"which {reason}; must be {right}", "data_dir" if data_dir else DATA_VARIABLE, folder)
+            raise InputError(f"which {reason}; use {right}", "data_dir" if data_dir else DATA_VARIABLE, folder)
         inner = folder / source.folder
         return inner if inner.is_dir() else folder
 

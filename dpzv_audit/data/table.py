@@ -66,14 +66,14 @@ class NumberColumn:
             values = np.array([float(cell if plain else "") for cell in cells])
         except ValueError:
             advice = "; ‹categories› is for text columns, ‹drop› leaves one out" if self.own else ""
-            raise ValueError(f"is not a number, must be one such as 1000 or -1.5e3{advice}") from None
+            raise ValueError(f"is not a number; use one such as 1000 or -1.5e3{advice}") from None
         if np.isnan(values).any() or "inf" in together.lower():
             raise ValueError("is not a finite number")
         with np.errstate(over="ignore"):  # what overflows is refused
             values /= self.scale
         if (np.abs(values) > LARGEST).any():
             advice = "; ‹scales› gives it" if self.own else ""
-            raise ValueError(f"is too large, must be at most {LARGEST:.2g} over the scale of its column{advice}")
+            raise ValueError(f"is too large; use at most {LARGEST:.2g} over the scale of its column{advice}")
         return values.astype(np.float32)[:, None]
 
 
@@ -165,7 +165,7 @@ class EncodedTable:
             row = numbers.index(-1)
             right = ", ".join(map(repr, [*classes][:20]))
             raise InputError(
-                f"{self.path}: line {self.lines[row]} has label {self.labels[row][:40]!r}, must be one of {right}"
+                f"{self.path}: line {self.lines[row]} has label {self.labels[row][:40]!r}; use one of {right}"
             )
         blocks = (np.hstack([self.blocks[name] for name in group]) for group in groups)
         return Records(tuple(map(np.ascontiguousarray, blocks)), np.array(numbers, np.int64))
@@ -231,7 +231,7 @@ def column_runs(names: Sequence[str], clients: int) -> Groups:
     Raises `InputError` unless there is a column for each client.
     """
     if check_count("clients", clients) > len(names):
-        raise InputError(f"must be at most the {len(names)} columns", "clients", clients)
+        raise InputError(f"use at most the {len(names)} columns", "clients", clients)
     # Places are cut, not the names: as an array these would lose trailing NULs, and each take the longest one's memory.
     return tuple(tuple(names[place] for place in run) for run in np.array_split(np.arange(len(names)), clients))
 
@@ -287,7 +287,7 @@ def _quoted_once(lines: Iterator[str]) -> Iterator[str]:
         if match := QUOTED_TWICE.search(header.strip()):
             name = match[1][2:-2]
             raise ValueError(
-                f'line 1 quotes column names twice ({match[1]}): must be {name} or "{name}"; '
+                f'line 1 quotes column names twice ({match[1]}); use {name} or "{name}"; '
                 "remove the doubled quotes, there and in the rows below, or export the table again"
             )
         yield header
@@ -365,7 +365,7 @@ def read_published_set(table: PublishedTable, request: DataRequest, *, subset: b
         parts.append(records)
         counts = np.bincount(records.labels, minlength=2).tolist()
         if counts != [*rows] and (sample or not subset):
-            hint = f"it must be the original {name}" if sample else "give ‹subset› to use what is there"
+            hint = f"use the original {name}" if sample else "give ‹subset› to use what is there"
             raise InputError(f"{path}: has {counts} rows by class, the original has {[*rows]}; {hint}")
     total = sum(map(len, parts))
     original = sum(sum(rows) for name, rows in table.rows.items() if name != sample)
@@ -437,11 +437,11 @@ class CsvTable:
     def __post_init__(self) -> None:
         separator = self.layout.separator
         if len(separator) != 1 or separator in '" \r\n':
-            raise InputError("must be one character such as ',' or ';', or tab", "separator", separator)
+            raise InputError("use one character such as ',' or ';', or tab", "separator", separator)
         for source in self.sources:
             if not source.is_file():
                 reason = "is not a file" if source.exists() else "no such file"
-                raise InputError(f"{source}: {reason}; must be a CSV file whose first line names its columns")
+                raise InputError(f"{source}: {reason}; use a CSV file whose first line names its columns")
         first = self.sources[0]
         names = self.names
         for mark in ",;\t|":
@@ -453,13 +453,13 @@ class CsvTable:
                 if name not in names:
                     raise unknown_name(option, name, names, f" of {first}")
                 if name == self.label and option != "label":
-                    raise InputError(f"the label; must be another column of {first}", option, name)
+                    raise InputError(f"the label; use another column of {first}", option, name)
         if len(names) == 1 + len({*self.drop}):
             raise InputError(f"{first}: has no column but {', '.join(names)}, must have at least one feature")
         for name in self.categories:
             if name in self.scales:
                 raise InputError(
-                    f": column {name!r} is in categories and in scales, must be in one of them ({first})", "scales"
+                    f": column {name!r} is in categories and in scales; name it in one of them ({first})", "scales"
                 )
 
     @property
@@ -500,7 +500,7 @@ class CsvTable:
         for table in tables:
             if "" in table.labels:
                 line = table.lines[table.labels.index("")]
-                raise InputError(f"{table.path}: line {line}, column {self.label!r}: is empty, must be a label")
+                raise InputError(f"{table.path}: line {line}, column {self.label!r}: is empty; use a label")
         numbers = _classes(first, self.label, {cell for table in tables for cell in table.labels}, self.classes)
         parts = [table.records(held, numbers) for table in tables]
         train, rest = parts if len(parts) == 2 else split_records(parts[0], seed=1)
@@ -532,7 +532,7 @@ class CsvTable:
         if self.groups is None:
             return column_runs(known, 2 if self.clients is None else self.clients)
         if self.clients is not None and check_count("clients", self.clients) != len(self.groups):
-            raise InputError(f"must be {len(self.groups)}, the number of groups", "clients", self.clients)
+            raise InputError(f"use {len(self.groups)}, the number of groups", "clients", self.clients)
         counts = Counter(chain.from_iterable(self.groups))
         features = {*known}
         for name in counts:
@@ -540,11 +540,11 @@ class CsvTable:
                 raise unknown_name("groups", name, known, f" of {path}")
         for name, count in counts.items():
             if count > 1:
-                raise InputError(f": column {name!r} is in several groups, must be in one ({path})", "groups")
+                raise InputError(f": column {name!r} is in several groups; put it in one ({path})", "groups")
         for name in known:
             if name not in counts:
                 raise InputError(
-                    f": column {name!r} is in no client's group, must be in one (‹groups›) or left out (‹drop›) "
+                    f": column {name!r} is in no client's group; put it in one (‹groups›) or leave it out (‹drop›) "
                     f"({path})",
                     "groups",
                 )

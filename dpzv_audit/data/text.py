@@ -129,7 +129,7 @@ def read_pretrained(kind: str, source: str, **options: Any) -> Any:
             raise
         reason = " ".join(str(error).split())[:200]
         raise InputError(
-            "must be a folder with config.json, model.safetensors and a tokenizer, or a name on the Hugging "
+            "use a folder with config.json, model.safetensors and a tokenizer, or a name on the Hugging "
             f"Face hub: {reason}",
             "transformer",
             source,
@@ -144,7 +144,7 @@ def _check_model(folder: Path, source: str) -> None:
     """Raise `InputError` for a file in the folder of a model that the library must not open, or not read as a whole."""
     for path in sorted(folder.iterdir()):
         if not path.is_dir() and not may_open(path):
-            raise InputError(f"whose {path.name} is {kind_of(path)}, must be a regular file", "transformer", source)
+            raise InputError(f"whose {path.name} is {kind_of(path)}; use a regular file", "transformer", source)
         if path.suffix == ".json" and path.stat().st_size > _LARGEST_JSON:
             raise InputError(
                 f"whose {path.name} is too large, must have {_LARGEST_JSON:,} bytes at most", "transformer", source
@@ -334,5 +334,5 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
                 raise ValueError(f"line {number} is no UTF-8 text ({error.reason})") from error
             if label not in LABELS or not text.strip():
                 start = ascii(line[:30].decode("utf-8", "replace").strip())
-                raise ValueError(f"line {number} starts {start}, must be __label__1 or __label__2, a space and text")
+                raise ValueError(f"line {number} starts {start}; use __label__1 or __label__2, a space and text")
             yield label, text

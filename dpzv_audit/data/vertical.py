@@ -40,16 +40,16 @@ class Records:
             raise InputError("features is empty, must hold at least one block (one a client)")
         check_array("labels", self.labels, np.int64)
         if self.labels.ndim != 1 or len(self.labels) == 0:
-            raise InputError(f"labels has shape {self.labels.shape}, must be (N,) with N at least 1")
+            raise InputError(f"labels has shape {self.labels.shape}; use (N,) with N at least 1")
         for client, block in enumerate(self.features):
             name = f"features[{client}]"
             check_array(name, block, np.float32, np.int64)
             if block.ndim < 2 or len(block) != len(self) or block.size == 0:
-                raise InputError(f"{name} has shape {block.shape}, must be ({len(self)}, ...): a row a label")
+                raise InputError(f"{name} has shape {block.shape}; use ({len(self)}, ...): a row a label")
             if block.dtype == np.int64 and int(block.min()) < 0:
-                raise InputError(f"{name} holds {block.min()}, token ids must be at least 0")
+                raise InputError(f"{name} holds {block.min()}; use token ids of at least 0")
             if block.dtype == np.float32 and not np.isfinite(block).all():
-                raise InputError(f"{name} holds nan or inf, every feature must be finite")
+                raise InputError(f"{name} holds nan or inf; use finite features")
 
     def __len__(self) -> int:
         return int(self.labels.shape[0])
@@ -86,13 +86,13 @@ class VerticalDataset:
         check_count("classes", self.classes, least=2)
         train, test = self.train.features, self.test.features
         if [block.shape[1:] for block in train] != [block.shape[1:] for block in test]:
-            raise InputError(f"{self.name}: train and test blocks differ in number or shape, must be the same")
+            raise InputError(f"{self.name}: train and test blocks differ in number or shape; use the same")
         if [block.dtype for block in train] != [block.dtype for block in test]:
-            raise InputError(f"{self.name}: train and test blocks differ in type, must be the same")
+            raise InputError(f"{self.name}: train and test blocks differ in type; use the same")
         blocks = [block for block in (*train, *test) if block.dtype == np.int64]
         if bool(blocks) != (self.vocabulary is not None):
             raise InputError(
-                f"{self.name}: vocabulary is {self.vocabulary}, must be None where no block is int64 and a "
+                f"{self.name}: vocabulary is {self.vocabulary}; use None where no block is int64 and a "
                 "number of token ids where one is"
             )
         if self.vocabulary is not None:
@@ -105,7 +105,7 @@ class VerticalDataset:
             high = int(records.labels.max())
             if low < 0 or high >= self.classes:
                 raise InputError(
-                    f"{self.name}: {split} labels run from {low} to {high}, must lie in 0 .. {self.classes - 1}"
+                    f"{self.name}: {split} labels run from {low} to {high}; use numbers in 0 .. {self.classes - 1}"
                 )
 
     @property
@@ -147,9 +147,9 @@ def check_array(name: str, array: Array, *dtypes: type[np.generic]) -> None:
     """Raise `InputError` naming `name` unless `array` is a C-contiguous array of one of `dtypes`."""
     if not isinstance(array, np.ndarray) or array.dtype not in dtypes:
         kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
-        raise InputError(f" is {kind}, must be an array of {' or '.join(str(np.dtype(d)) for d in dtypes)}", name)
+        raise InputError(f" is {kind}; use an array of {' or '.join(str(np.dtype(d)) for d in dtypes)}", name)
     if not array.flags.c_contiguous:
-        raise InputError(f"{name} is not C-contiguous, must be (numpy.ascontiguousarray makes it so)")
+        raise InputError(f"{name} is not C-contiguous; use numpy.ascontiguousarray")
 
 
 def array_digest(array: Array) -> str:
@@ -165,7 +165,7 @@ def split_evenly(length: int, parts: int, *, name: str, of: str) -> int:
     check_count(name, parts)
     if length % parts:
         choices = ", ".join(str(n) for n in range(1, length + 1) if not length % n)
-        raise InputError(f"must divide the {length} {of}: one of {choices}", name, parts)
+        raise InputError(f"use a divisor of the {length} {of}: {choices}", name, parts)
     return length // parts
 
 
@@ -212,7 +212,7 @@ def fixed_order(count: int, *, seed: int) -> LabelArray:
 def train_count(count: int) -> int:
     """Return how many of `count` records train in a fixed split; `InputError` for fewer than 2 records."""
     if count < 2:
-        raise InputError(f"there are {count} records, must be at least 2 for a train and a test part")
+        raise InputError(f"there are {count} records; use at least 2 for a train and a test part")
     train = count * 4 // 5
     return train - (train % BATCH if train >= BATCH else 0)
 
@@ -250,7 +250,7 @@ def sample_of_training(dataset: VerticalDataset, count: int) -> VerticalDataset:
     """
     records = len(dataset.train)
     if check_count("records", count) > records:
-        raise InputError(f"must be at most {records}: {dataset.name} has no more to train on", "records", count)
+        raise InputError(f"use at most {records}: {dataset.name} has no more to train on", "records", count)
     chosen = np.sort(fixed_order(records, seed=0)[:count])
     note = f"a sample: {count:,} of {records:,} training records"
     return replace(dataset, train=take(dataset.train, chosen), notes=(*dataset.notes, note))

@@ -32,7 +32,7 @@ COLOURS = ("rgb", "grey")
 def check_look(colour: str, size: int, original: int) -> None:
     """Raise `InputError` unless `colour` is "rgb" or "grey" and `size` divides the images' `original` side."""
     if colour not in COLOURS:
-        raise InputError(f"must be {' or '.join(COLOURS)}", "colour", colour)
+        raise InputError(f"use {' or '.join(COLOURS)}", "colour", colour)
     split_evenly(original, size, name="size", of="pixels of the images' side")
 
 
@@ -160,7 +160,7 @@ def load_views(
                 digest.update(hashlib.sha256(content).digest())
                 image = decode_image(path, content)
                 if len(image) != side:
-                    raise InputError(f"{path}: is {len(image)} pixels wide, must be {side} like {first.name}")
+                    raise InputError(f"{path}: is {len(image)} pixels wide; use {side} like {first.name}")
                 values[row, view] = prepared(image, colour=colour, size=size)
         return Records(view_blocks(values, count), np.array([shape.label for shape in chosen], np.int64))
 
@@ -183,7 +183,7 @@ def list_shapes(folder: Path, views: int, classes: Sequence[str]) -> list[Shape]
     budget = FILE_LIMIT
     for kind in _class_folders(folder):
         if kind.name not in classes:
-            raise InputError(f"{kind}: is no class, must be one of {', '.join(classes)}")
+            raise InputError(f"{kind}: is no class; use one of {', '.join(classes)}")
         parts = [kind / split for split in ("train", "test") if (kind / split).is_dir()]
         for inner in parts or [kind]:
             for name, files in _grouped(_listed(inner), views).items():
@@ -211,11 +211,11 @@ def decode_image(path: Path, content: bytes) -> Pixels:
                 width, height = image.size
                 if width != height or width > SIDE_LIMIT:
                     raise InputError(
-                        f"{path}: is {width} x {height} pixels, must be square, at most {SIDE_LIMIT} pixels wide"
+                        f"{path}: is {width} x {height} pixels; use square images, at most {SIDE_LIMIT} pixels wide"
                     )
                 return np.asarray(image.convert("RGB"), np.uint8)
     except UnidentifiedImageError as error:
-        raise InputError(f"{path}: is no PNG or JPEG image, must be one") from error
+        raise InputError(f"{path}: is no PNG or JPEG image; use one") from error
     except (OSError, ValueError, SyntaxError, Warning, Image.DecompressionBombError, EOFError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{path}: is no PNG or JPEG image ({reason})") from error
@@ -239,7 +239,7 @@ def _grouped(paths: Iterable[Path], views: int) -> dict[str, tuple[Path, ...]]:
             continue
         match = VIEW_NAME.fullmatch(path.name)
         if match is None or not path.is_file():
-            raise InputError(f"{path}: does not belong here, must be an image SHAPE_VIEW.png or SHAPE_VIEW.jpg")
+            raise InputError(f"{path}: does not belong here; use an image SHAPE_VIEW.png or SHAPE_VIEW.jpg")
         view = int(match["view"])
         ring = rings.setdefault(match["shape"], {})
         if view in ring:
@@ -307,7 +307,7 @@ def _read(path: Path) -> tuple[Pixels, LabelArray]:
             dtype = array.dtype
             if dtype.kind != kind or dtype.itemsize > size or array.shape != shape:
                 raise ValueError(
-                    f"{key} has shape {array.shape} of {dtype}, must be {shape} of kind {kind!r}, {size} bytes each"
+                    f"{key} has shape {array.shape} of {dtype}; use {shape} of kind {kind!r}, {size} bytes each"
                 )
         labels = arrays["labels"].astype(np.int64)
         counts = (labels == np.arange(CLASSES)[:, None]).sum(axis=1).tolist()

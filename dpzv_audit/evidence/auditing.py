@@ -322,9 +322,9 @@ def one_run_outcome(training: Training, adversary: AdversaryName, audit: AuditPl
     """Train once with `canaries` coin-flip labels and set what the guesses prove beside every upper bound."""
     for field, right in _OF_ONE_RUN.items():
         if getattr(audit, field) != right:
-            raise InputError(f"must be {right} with ‹canaries›", field, getattr(audit, field))
+            raise InputError(f"use {right} with ‹canaries›", field, getattr(audit, field))
     if adversary not in KNOWS_IDS:
-        raise InputError(f"must be one of {', '.join(KNOWS_IDS)} with ‹canaries›", "adversary", adversary)
+        raise InputError(f"use one of {', '.join(KNOWS_IDS)} with ‹canaries›", "adversary", adversary)
     trials = _trials_of(training, adversary, audit)
     config = trials.game.config
     stage = audit.reporter("one training", 1)
@@ -333,7 +333,7 @@ def one_run_outcome(training: Training, adversary: AdversaryName, audit: AuditPl
     check_noise(trials.plan.sigma)
     inside, outside = played.sides
     if not (len(inside) and len(outside)):
-        raise InputError(": all coins fell alike, must be more", "canaries", canaries)
+        raise InputError(": all coins fell alike; use more", "canaries", canaries)
     scores = GameScores(inside, outside, "one-run", saturated=played.saturated)
     bounded = _of_coins(scores, ("one-run", "one-run-fdp"), config.delta, audit, training.seed)
     privacy, _ = privacy_of(config, adversary, NEIGHBOURS, trials.plan, training.deployment(), bounded)
@@ -385,7 +385,7 @@ def system_outcome(
     scores = system_game(game, trainings=trainings, fit_trainings=fit_trainings, progress=stage)
     inside, outside = map(len, scores.sides)
     if not (inside and outside):
-        raise InputError("give fewer than one coin on either side, must be more", "trainings", trainings)
+        raise InputError("give fewer than one coin on either side; use more", "trainings", trainings)
     delta = training.method.protection(training.config).delta
     bounded = _of_coins(scores, ("one-run",), delta, audit, training.seed)
     privacy = privacy_of_system(training, adversary, bounded, epsilon)

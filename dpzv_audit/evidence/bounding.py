@@ -147,7 +147,7 @@ def bounded_by(trials: Trials, plan: AuditPlan, *, delta: float, pilots: int = 0
     With `pilots` so many pairs more are run first, on which `trials` choose a score.
     """
     if plan.max_minutes is not None and not plan.max_minutes > 0.0:
-        raise InputError("must be above 0", "max_minutes", plan.max_minutes)
+        raise InputError("use more than 0", "max_minutes", plan.max_minutes)
     # A chunk counts trainings, of which a pair has two.
     pairs = max(1, plan.chunk // 2)
     store = None

@@ -155,7 +155,7 @@ def lacking(spec: AttackSpec, setting: AttackSetting) -> str | None:
             if not setting.method.capabilities.simulated:
                 manifest = "module" if setting.method.capabilities.repeatable else "manifest"
                 unlock = f"a {manifest} whose server does so states {key} = {needed}"
-            return f"{key} is {value}, must be {needed}: {spec.needs.requires_because}; {unlock}"
+            return f"{key} is {value}; use {needed}: {spec.needs.requires_because}; {unlock}"
     return None
 
 

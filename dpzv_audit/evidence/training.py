@@ -103,7 +103,7 @@ def train_result(
     method.check_noise(config, clients=dataset.clients)
     draws = method.draws(config)
     if noise_seed is not None and not draws:
-        raise InputError(f"must be left out: {method.name} adds no noise as configured", "noise_seed", noise_seed)
+        raise InputError(f"leave it out: {method.name} adds no noise as configured", "noise_seed", noise_seed)
     own = not method.capabilities.simulated
     if not method.capabilities.predicts:
         rule = 'returns nothing that predicts, so it has no accuracy: let it return {"predict": predict}'
@@ -329,7 +329,7 @@ def attack_system(
         AuditError: The training raised, or took too long.
     """
     if not callable(train):
-        raise InputError(f"must be a function train(task, record, seed), not of type {type(train).__name__}", "train")
+        raise InputError(f"use a function train(task, record, seed), not of type {type(train).__name__}", "train")
     check_count("trials", trials)
     check_positive("trial_seconds", trial_seconds)
     spec = attack_named(attack)

@@ -130,7 +130,7 @@ class _Collection:
         if not self._done:
             raise AuditError(
                 f"‹max_minutes› is {(self._effort.max_seconds or 0.0) / 60.0:g}: over before one chunk of runs was "
-                f"done, must be more (or a smaller ‹chunk›)"
+                f"done; use more (or a smaller ‹chunk›)"
             )
         stopped = "max-minutes" if self._pending else None
         return Collected(arrays=self._arrays, pairs=self._pairs, stopped=stopped, fitted=self._fitted)

@@ -69,7 +69,7 @@ class Game:
         if self.others == "saturated" and self.canary != "worst-case":
             raise InputError(f"‹others› saturated goes with ‹canary› worst-case, not with {self.canary}")
         if self.others == "saturated" and self.neighbours == "zero-out":
-            raise InputError("‹others› saturated does not go with ‹neighbours› zero-out, must be zero")
+            raise InputError("‹others› saturated does not go with ‹neighbours› zero-out; use zero")
         reason = why_undefined(self.neighbours, self.canary, self.adversary, self.config)
         if reason:
             place = f"‹adversary› {self.adversary}"
@@ -190,7 +190,7 @@ def worlds_of(game: Game, dataset: VerticalDataset) -> Worlds:
     donors = donors[donors != CANARY]
     if donors.size == 0:
         raise InputError(
-            f"but no other record has label {labels[1]} to take the canary's place: must be replace-label",
+            f"but no other record has label {labels[1]} to take the canary's place; use replace-label",
             "neighbours",
             "replace-record",
         )
@@ -204,14 +204,14 @@ def _unlikely_label(dataset: VerticalDataset) -> int:
     labels = dataset.train.labels
     others = [label for label in np.unique(labels) if label != labels[CANARY]]
     if not others:
-        raise InputError("must be another: all records have one label", "canary", "mislabelled")
+        raise InputError("use another: all records have one label", "canary", "mislabelled")
     distances = [np.linalg.norm(rows[labels == label].mean(0) - rows[CANARY]) for label in others]
     return int(others[int(np.argmax(distances))])
 
 
 def _scaled(features: Features, game: Game) -> Features:
     if any(block.dtype.kind != "f" for block in features):
-        raise InputError("‹canary› state needs numeric features, must be used on other data than token ids")
+        raise InputError("‹canary› state needs numeric features; use it on other data than token ids")
     return tuple(_row(block, block[CANARY] * np.float32(game.norm)) for block in features)
 
 

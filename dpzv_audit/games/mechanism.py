@@ -59,7 +59,7 @@ what a call leaves behind moves all its scores at once, and few calls could fall
 
 _GRACE_SECONDS = 5.0
 """How long after its limit a run that no signal reaches (in native code) takes its worker process down."""
-_RIGHT = "must be a number or a vector of numbers"
+_RIGHT = "use a number or a vector of numbers"
 
 
 def mechanism_from(path: str, folder: Path | None = None) -> Any:
@@ -109,7 +109,7 @@ def play(
                 if answer.shape[1:] != shape:
                     where = runner.runs(world, begin, end)
                     raise InputError(
-                        f"{where} answered shape {answer.shape[1:]} after shape {shape}, must be the same always"
+                        f"{where} answered shape {answer.shape[1:]} after shape {shape}; always answer one shape"
                     )
                 answers.append((world, answer))
             for world, answer in answers:
@@ -162,7 +162,7 @@ class _Runner:
         where = self.runs(world, first, last)
         value = _numbers(self._guarded(lambda: self._scored(run(world, rng)), where), where)
         if value.ndim > 1:
-            raise InputError(f"{where} answered an array of shape {value.shape}, must be a number or a vector")
+            raise InputError(f"{where} answered an array of shape {value.shape}; use a number or a vector")
         return value[None]
 
     def batch(self, world: int, rng: np.random.Generator, first: int, last: int) -> Floats:
@@ -170,7 +170,7 @@ class _Runner:
         runs = last - first
         where = self.runs(world, first, last)
         answers = self._guarded(lambda: self.made.run_batch(world, rng, runs), where, runs=runs)
-        right = f"must be ({runs},) or ({runs}, d)"
+        right = f"use ({runs},) or ({runs}, d)"
         try:
             count = len(answers)
         except TypeError:
@@ -178,12 +178,12 @@ class _Runner:
             count = 1 if runs != 1 else -1
         if count != runs:
             shape = np.shape(answers) if isinstance(answers, np.ndarray) else (count,)
-            raise InputError(f"{where} answered an array of shape {shape}, {right}")
+            raise InputError(f"{where} answered an array of shape {shape}; {right}")
         if callable(getattr(self.made, "score", None)):
             answers = [self._guarded(partial(self._scored, view), where) for view in answers]
         values = _numbers(answers, where)
         if values.ndim > 2:
-            raise InputError(f"{where} answered an array of shape {values.shape}, {right}")
+            raise InputError(f"{where} answered an array of shape {values.shape}; {right}")
         return values
 
     def claimed(self, delta: float) -> float | None:
@@ -195,7 +195,7 @@ class _Runner:
         answer = self._guarded(partial(own, delta), where)
         value = _numbers(answer, where)
         if value.ndim or value <= 0:
-            raise InputError(f"{where} answered {short(repr(answer))}, must be an epsilon above 0")
+            raise InputError(f"{where} answered {short(repr(answer))}; use an epsilon above 0")
         return float(value)
 
     def _scored(self, answer: Any) -> Any:
@@ -337,7 +337,7 @@ def _joined(pieces: list[Arrays], where: str) -> Arrays:
         return {}
     first, last = map(answer_shape, (pieces[0], pieces[-1]))
     if first != last:
-        raise InputError(f"{where}: runs answered shape {last} after shape {first}, must be the same always")
+        raise InputError(f"{where}: runs answered shape {last} after shape {first}; always answer one shape")
     return joined_arrays(pieces)
 
 
@@ -348,15 +348,15 @@ def _numbers(answer: Any, where: str) -> Floats:
         if array.dtype.kind == "O" and all(value is not None for value in array.flat):
             array = array.astype(np.float64)  # numbers of a kind of their own, such as fractions
     except (TypeError, ValueError):
-        raise InputError(f"{where} answered a ragged list, {_RIGHT}") from None
+        raise InputError(f"{where} answered a ragged list; {_RIGHT}") from None
     if array.dtype.kind not in "biuf" or array.size == 0:
         shown = answer[0] if isinstance(answer, list) and answer else answer
-        raise InputError(f"{where} answered {short(repr(shown))}, {_RIGHT}")
+        raise InputError(f"{where} answered {short(repr(shown))}; {_RIGHT}")
     if array.dtype.kind in "iu" and (lost := not_held(array)).size:
         raise InputError(f"{where} answered {array.flat[lost[0]]}, which no double holds: subtract a number from each")
     values = array.astype(np.float64)
     if not np.isfinite(values).all():
-        raise InputError(f"{where} answered {values[~np.isfinite(values)].flat[0]}, must be finite numbers")
+        raise InputError(f"{where} answered {values[~np.isfinite(values)].flat[0]}; use finite numbers")
     return values
 
 

@@ -71,7 +71,7 @@ class RealTrials:
         if hidden and self.game.others == "saturated" and self.game.canary == "worst-case":
             raise InputError(
                 "‹others› saturated hides the canary behind the random size of a Poisson batch from an adversary "
-                "without batch ids, must be zero"
+                "without batch ids; use zero"
             )
 
     @cached_property
@@ -527,7 +527,7 @@ def play_one_run(trials: RealTrials, canaries: int) -> CoinScores:
     dataset = trials.dataset
     count = len(dataset.train)
     if not 2 <= canaries <= count:
-        raise InputError(f"must be from 2 to the {count} training records", "canaries", canaries)
+        raise InputError(f"use 2 to the {count} training records", "canaries", canaries)
     generator = stream(trials.seed, Purpose.CANARY, 0)
     records = np.sort(generator.choice(count, canaries, replace=False))
     coins = generator.random(canaries) < 0.5

@@ -181,6 +181,6 @@ def scores_of(
     pairs = len(inside)
     first = fit_size(pairs) if pilots is None else min(pilots, max(LEAST_FIT, pairs // 2))
     if pairs <= first:
-        raise InputError(f"must be above {LEAST_FIT}: that many runs choose a score", "runs", pairs)
+        raise InputError(f"use more than {LEAST_FIT}: that many runs choose a score", "runs", pairs)
     model = fit_score(inside[:first], outside[:first], kinds=kinds, delta=delta, own=own)
     return replace(scored_by(model, arrays, first=first), counts=counts, saturated=saturated)

@@ -165,7 +165,7 @@ def fitted_score(
     sizes = [len(side) for side in ones]
     if sum(sizes) < LEAST_FIT:
         few = f"{2 * sum(sizes)} coins to fit a score on"
-        raise InputError(f"{name}: {few}, must be {2 * LEAST_FIT} at least: give more trainings or records")
+        raise InputError(f"{name}: {few}; use {2 * LEAST_FIT} at least: give more trainings or records")
     # Another training is what a score must stand: each is held out whole.
     folds = np.repeat(np.arange(trainings), sizes) if trainings > 1 else None
     warning = turns(heard)
@@ -265,7 +265,7 @@ def _columns(heard: Mapping[str, Heard], names: Sequence[str], widths: Mapping[s
             continue
         raw = np.zeros((len(some.raw), widths[name])) if messages is None else messages.raw
         if raw.shape[1] != widths[name]:
-            right = f"must be {widths[name]} as in the trainings that the score was fitted on"
-            raise InputError(f"the width of {name} is {raw.shape[1]} in an audited training, {right}")
+            right = f"use {widths[name]} as in the trainings that the score was fitted on"
+            raise InputError(f"the width of {name} is {raw.shape[1]} in an audited training; {right}")
         columns.append(raw)
     return np.hstack(columns)

@@ -245,12 +245,12 @@ class SimulatedTrials:
         game = self.game
         config = self.game.config
         if game.canary != "worst-case":
-            raise InputError("must be worst-case with ‹simulate›, which draws scalars alone", "canary", game.canary)
+            raise InputError("use worst-case with ‹simulate›, which draws scalars alone", "canary", game.canary)
         if config.clip_rule != "symmetric":
-            raise InputError("must be symmetric with ‹simulate›", "clip_rule", config.clip_rule)
+            raise InputError("use symmetric with ‹simulate›", "clip_rule", config.clip_rule)
         if config.participation_cap is not None and not self._all_clients:
             raise InputError(
-                "must be colluding-clients with participation_cap and ‹simulate›: "
+                "use colluding-clients with participation_cap and ‹simulate›: "
                 "what counts for one client depends on the other clients' batches",
                 "adversary",
                 game.adversary,
@@ -259,7 +259,7 @@ class SimulatedTrials:
             raise InputError("a simulated transcript repeats no batches")
         if game.others == "saturated" and not game.knows_ids:
             raise InputError(
-                f"must be zero with ‹simulate› and {game.adversary}, who knows no batch ids", "others", game.others
+                f"use zero with ‹simulate› and {game.adversary}, who knows no batch ids", "others", game.others
             )
 
     @property

@@ -132,12 +132,12 @@ class OpacusTraining:
         self._check_noise()
         per_layer = self.clipping == "per_layer"
         if per_layer and self.grad_sample_mode == "ghost":
-            raise InputError("must be flat with grad_sample_mode ghost, as Opacus has it", "clipping", self.clipping)
+            raise InputError("use flat with grad_sample_mode ghost, as Opacus has it", "clipping", self.clipping)
         if per_layer != isinstance(self.max_grad_norm, Sequence):
-            rule = "must be one number" + (" for each parameter" if per_layer else ", or clipping per_layer")
+            rule = "use one number" + (" for each parameter" if per_layer else ", or clipping per_layer")
             raise InputError(rule, "max_grad_norm", self.max_grad_norm)
         if self.canary != "gradient" and self.neighbours == "zero-out":
-            rule = "must be add-remove or replace-record with a canary that is a record, whose gradient stays"
+            rule = "use add-remove or replace-record with a canary that is a record, whose gradient stays"
             raise InputError(rule, "neighbours", self.neighbours)
         replaced = self.canary != "gradient" and self.neighbours == "replace-record"
         missing = self.opposite is None and replaced and not isinstance(self.canary, str)
@@ -146,15 +146,15 @@ class OpacusTraining:
                 "opposite goes with neighbours replace-record and a canary that is a record, and they need it"
             )
         if self.known_ids and self.neighbours == "add-remove":
-            rule = "must be zero-out or replace-record where ids are known: a record that is left out has none"
+            rule = "use zero-out or replace-record where ids are known: a record that is left out has none"
             raise InputError(rule, "neighbours", self.neighbours)
 
     def _check_noise(self) -> None:
         targets = (self.target_epsilon, self.target_delta)
         if self.noise_multiplier is None and None in targets:
-            raise InputError("is None, must be a number, or give target_epsilon and target_delta", "noise_multiplier")
+            raise InputError("is None; use a number, or give target_epsilon and target_delta", "noise_multiplier")
         if self.noise_multiplier is not None and targets != (None, None):
-            rule = "must be left out with target_epsilon and target_delta, which decide it"
+            rule = "leave it out with target_epsilon and target_delta, which decide it"
             raise InputError(rule, "noise_multiplier", self.noise_multiplier)
 
     def variants(self) -> "dict[str, OpacusTraining]":
@@ -210,7 +210,7 @@ class OpacusTraining:
             raise InputError("one_run needs the gradient canary, flat clipping, and gradients that are kept by sample")
         most = sum(parameter.numel() for parameter in self.model().parameters() if parameter.requires_grad)
         if canaries > most:
-            raise InputError(f"must be at most {most}, the parameters of the model", "canaries", canaries)
+            raise InputError(f"use at most {most}, the parameters of the model", "canaries", canaries)
         coins = rng.random(canaries) < 0.5
         watched, engine = self._train(coins, int(rng.integers(2**62)))
         return OpacusRun(watched.ratios[coins], watched.ratios[~coins], self, engine)

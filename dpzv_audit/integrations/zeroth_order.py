@@ -103,11 +103,13 @@ class ZerothOrderTraining:
             check_positive(name, getattr(self, name))
         check_names("neighbours", [self.neighbours], ("add-remove", "zero-out", "replace-record"))
         if not 0.0 < self.sample_rate <= 1.0:
-            raise InputError("must lie in (0, 1]", "sample_rate", self.sample_rate)
+            raise InputError("use a number in (0, 1]", "sample_rate", self.sample_rate)
         if len(self.inputs) != len(self.targets):
-            raise InputError(f"inputs are {len(self.inputs)} records and targets {len(self.targets)}, must be as many")
+            raise InputError(
+                f"inputs are {len(self.inputs)} records and targets {len(self.targets)}; use as many of each"
+            )
         if self.known_ids and self.neighbours == "add-remove":
-            rule = " with known_ids, must be zero-out or replace-record: the ids show who is there"
+            rule = " with known_ids; use zero-out or replace-record: the ids show who is there"
             raise InputError(rule, "neighbours", self.neighbours)
 
     @property

@@ -125,7 +125,7 @@ def with_rows(table: PaperTable[R], wanted: Sequence[str]) -> PaperTable[R]:
     for text in wanted:
         matches = {text} if text in labels else {label for label in labels if text in label}
         if not matches:
-            raise InputError(f"must be part of a row's label: {'; '.join(labels)}", "row", text)
+            raise InputError(f"use part of a row's label: {'; '.join(labels)}", "row", text)
         chosen |= matches
     return replace(table, items=tuple(item for item in table.items if item.label in chosen))
 

@@ -183,7 +183,7 @@ def sampled_family(*, rate: float, rounds: int, pair: str = "remove") -> CurveFa
     check_count("rounds", rounds)
     check_probability("rate", rate)
     if pair not in PAIRS:
-        raise InputError(f"must be one of {', '.join(PAIRS)}", "pair", pair)
+        raise InputError(f"use one of {', '.join(PAIRS)}", "pair", pair)
 
     def curve(alpha: Floats, theta: float) -> Floats:
         return np.interp(alpha, *composed_corners(pair, rate, 1.0 / theta, rounds))

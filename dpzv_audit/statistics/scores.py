@@ -45,7 +45,7 @@ FILE_LIMIT = 1 << 30
 LINE_LIMIT = 1 << 20
 _MOST_PACKED = 100
 """Times that an archive may unpack to its own size: real scores do to twice, a bomb to a thousand."""
-_NUMBER = "must be a number such as -0.25 or inf"
+_NUMBER = "use a number such as -0.25 or inf"
 _LEAST_ROWS = 8
 """Rows of each file from which a first row that both share is no chance."""
 
@@ -91,7 +91,7 @@ def load_score_files(in_path: Path, out_path: Path, header: bool | None = None) 
     """Return the scores of both files, see `load_scores`; of two CSV files each tells about the other's first row."""
     paths = in_path, out_path
     if header is not None and all(path.suffix.lower() != ".csv" for path in paths):
-        raise InputError("is about CSV files, must be left out", "header", header)
+        raise InputError("is about CSV files; leave it out", "header", header)
     (inside, first), (outside, other) = (_read(path, header) for path in paths)
     if first is None or other is None or first.cell != other.cell:
         for path, row in zip(paths, (first, other), strict=True):
@@ -125,7 +125,7 @@ def _read(path: Path, header: bool | None) -> tuple[Scores, _FirstRow | None]:
         if reader is None:
             kinds = ", ".join(_READERS)
             cure = _CURES.get(path.suffix.lower(), "")
-            raise InputError(f"{path}: suffix is {path.suffix!r}, must be one of {kinds}{cure}")
+            raise InputError(f"{path}: suffix is {path.suffix!r}; use one of {kinds}{cure}")
         size = path.stat().st_size
         if size > FILE_LIMIT:
             raise InputError(f"{path}: has {size} bytes, must have {FILE_LIMIT} at most; use a sample")
@@ -136,9 +136,9 @@ def _read(path: Path, header: bool | None) -> tuple[Scores, _FirstRow | None]:
     except FileNotFoundError:
         wrong = "there is no such file"
     except OSError as error:
-        wrong = f"cannot be read ({error.strerror or error}), must be a readable file"
+        wrong = f"cannot be read ({error.strerror or error}); use a readable file"
     except UnicodeDecodeError:
-        wrong = f"byte {first_not_utf8(path) + 1} is not UTF-8, must be UTF-8 text"
+        wrong = f"byte {first_not_utf8(path) + 1} is not UTF-8; use UTF-8 text"
     raise InputError(f"scores file {path}: {wrong}")
 
 
@@ -164,7 +164,8 @@ def _numbers(path: Path, rows: Rows, number: Callable[[str], float], right: str 
             value = math.nan
         if math.isnan(value):
             shown = text if len(text) <= 40 else f"{text[:37]}..."
-            raise InputError(f"{path}, row {row}: found {shown!r}, {wrong}{_cure(text)}")
+            joint = ";" if wrong == right else ","
+            raise InputError(f"{path}, row {row}: found {shown!r}{joint} {wrong}{_cure(text)}")
         whole = whole and isinstance(value, int)
         values.append(value)
     numbers = np.frombuffer(values)
@@ -187,13 +188,13 @@ def _lines(path: Path) -> Rows:
         while line := lines.readline(LINE_LIMIT + 1):
             number += 1
             if len(line) > LINE_LIMIT:
-                raise InputError(f"{path}, row {number}: has more than {LINE_LIMIT} characters, {_NUMBER}")
+                raise InputError(f"{path}, row {number}: has more than {LINE_LIMIT} characters; {_NUMBER}")
             text = line.strip()
             if not text:
                 blank = blank or number
                 continue
             if blank:
-                raise InputError(f"{path}, row {blank}: is blank, {_NUMBER}")
+                raise InputError(f"{path}, row {blank}: is blank; {_NUMBER}")
             yield number, text
 
 
@@ -207,11 +208,11 @@ def _cells(path: Path) -> Iterator[tuple[int, str, bool]]:
             try:
                 cells = next(csv.reader([text], strict=True))
             except csv.Error as error:
-                raise InputError(f"{path}, row {row}: is no CSV ({error}), must be one number") from error
+                raise InputError(f"{path}, row {row}: is no CSV ({error}); use one number") from error
             if len(cells) != 1:
                 comma = all(re.fullmatch(r"[-+]?\d+", number.strip()) for number in cells) and len(cells) == 2
                 cure = "write a decimal point for the comma" if comma else "keep the column of the scores alone"
-                raise InputError(f"{path}, row {row}: found {len(cells)} columns, must be one number: {cure}")
+                raise InputError(f"{path}, row {row}: found {len(cells)} columns; use one number: {cure}")
             cell = cells[0].strip()
         yield row, cell, text.startswith('"')
 
@@ -301,7 +302,7 @@ def _read_array(path: Path, _header: bool | None) -> tuple[NDArray[np.generic], 
             return read_npy(file, os.fstat(file.fileno()).st_size), None
     except DAMAGED as error:
         raise InputError(
-            f"{path}: is not a complete {kind} file of numbers ({_reason(error)}), must be one written by "
+            f"{path}: is not a complete {kind} file of numbers ({_reason(error)}); use one written by "
             f"numpy.{writer} without pickled objects"
         ) from error
 

@@ -407,7 +407,7 @@ def evidence_against(mus: Floats, inside: Floats, outside: Floats) -> Floats:
     With a claim every smaller one is refuted.
     """
     if not np.all(mus <= _LARGEST_MU):
-        raise InputError(f"must be numbers from 0 to {_LARGEST_MU:g}", "mus", mus)
+        raise InputError(f"use numbers from 0 to {_LARGEST_MU:g}", "mus", mus)
     best = np.zeros(mus.size)
     inside, outside = inside.astype(np.float64), outside.astype(np.float64)
     if not (np.isfinite(inside).all() and np.isfinite(outside).all()):

@@ -120,13 +120,13 @@ def check_scores(name: str, scores: ArrayLike) -> Scores:
     try:
         array = np.asarray(scores)
     except ValueError as error:
-        raise InputError(f"{name} is ragged, must be one list of numbers") from error
+        raise InputError(f"{name} is ragged; use one list of numbers") from error
     if array.ndim != 1:
-        raise InputError(f"{name} has shape {array.shape}, must be one-dimensional")
+        raise InputError(f"{name} has shape {array.shape}; use one dimension")
     if array.size == 0:
         raise InputError(f"{name} is empty, must hold at least one score")
     if array.dtype.kind not in "iuf":
-        raise InputError(f"{name} holds values of type {array.dtype}, must be real numbers")
+        raise InputError(f"{name} holds values of type {array.dtype}; use real numbers")
     if not isinstance(scores, np.ndarray) and array.dtype.kind == "f":
         # A list that mixes floats with whole numbers has lost the last digits of the latter by now.
         for row, value in enumerate(scores if isinstance(scores, list | tuple) else (), start=1):
@@ -134,7 +134,7 @@ def check_scores(name: str, scores: ArrayLike) -> Scores:
                 raise _too_fine(name, row, int(value))
     wrong = np.flatnonzero(np.isnan(array))
     if wrong.size:
-        raise InputError(f"{name}: row {wrong[0] + 1} is nan, must be a number")
+        raise InputError(f"{name}: row {wrong[0] + 1} is nan; use a number")
     with np.errstate(over="ignore"):
         doubles = array.astype(np.float64)
     if array.dtype.kind != "f":

@@ -80,7 +80,7 @@ def _moved(limit: float, least: float) -> float:
     """Return a limit on success in [`least`, 1] moved to [0, 1]; `InputError` where no success lies below it."""
     if limit <= least:
         raise InputError(
-            f"must be above {least:g}, the least success that the attack can have", "success_at_most", limit
+            f"use more than {least:g}, the least success that the attack can have", "success_at_most", limit
         )
     return (limit - least) / (1.0 - least)
 
@@ -90,7 +90,7 @@ def _shares(rates: Iterable[float], least: float) -> Floats:
     shares = []
     for rate in rates:
         if not least - _ROUNDING <= rate <= 1.0 + _ROUNDING:
-            raise AuditError(f"must lie in [{least:g}, 1]", "success", rate)
+            raise AuditError(f"use a number in [{least:g}, 1]", "success", rate)
         shares.append((min(max(rate, least), 1.0) - least) / (1.0 - least))
     return np.array(shares)
 

@@ -59,7 +59,7 @@ def client_mod(folder: Path | str, *, records: int, clients: int, classes: int, 
         place = context.node_config.get("partition-id")
         if not isinstance(place, int) or not 0 <= place < clients:
             raise InputError(
-                f"partition-id of the node is {place!r}, must be a whole number from 0 to {clients - 1}: "
+                f"partition-id of the node is {place!r}; use a whole number from 0 to {clients - 1}: "
                 "flower-supernode takes it as node-config"
             )
         client = place + 1
@@ -92,7 +92,7 @@ def gather(folder: Path | str) -> Path:
     folder = Path(folder)
     exchanges = sorted(folder.glob("client-*/*"))
     if not exchanges:
-        raise InputError(f"{folder}: holds no client-1/000000 or the like, must be the folder of a run")
+        raise InputError(f"{folder}: holds no client-1/000000 or the like; use the folder of a run")
     manifests = [load(exchange).manifest for exchange in exchanges]
     record = Recorder(manifests[0].records, manifests[0].clients)
     record.merge(*exchanges)
@@ -256,7 +256,7 @@ class _ServerLog:
         entries = list(_entries(message.content))
         if entries and not re.fullmatch("[0-9]+", number):
             raise InputError(
-                f"the {kind!r} message of client {client} has group_id {number!r}, must be the number of its round"
+                f"the {kind!r} message of client {client} has group_id {number!r}; use the number of its round"
             )
         for _, name, values in entries:
             if name == IDS:

@@ -37,7 +37,7 @@ def read_labels(path: Path, records: int, classes: int) -> NDArray[np.int64]:
             f"{path}: holds {len(labels)} labels, must hold {records}: one for each record of the transcript"
         )
     for record in np.flatnonzero((labels < 0) | (labels >= classes)):
-        raise InputError(f"{path}: the label of record {record} is {labels[record]}, must be in 0 to {classes - 1}")
+        raise InputError(f"{path}: the label of record {record} is {labels[record]}; use 0 to {classes - 1}")
     return labels
 
 
@@ -48,7 +48,7 @@ def _of_array(path: Path) -> NDArray[np.int64]:
         except DAMAGED as error:
             raise ValueError(f"is no NPY array of numbers ({' '.join(str(error).split())[:200]})") from error
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise ValueError(f"holds {labels.dtype} of shape {labels.shape}, must be whole numbers (N,)")
+        raise ValueError(f"holds {labels.dtype} of shape {labels.shape}; use whole numbers (N,)")
     return labels.astype(np.int64)
 
 
@@ -56,7 +56,7 @@ def _of_text(path: Path) -> NDArray[np.int64]:
     try:
         return np.fromiter((_whole(line, text) for line, text in _cells(path)), np.int64)
     except UnicodeDecodeError:
-        raise ValueError(f"byte {first_not_utf8(path) + 1} is not UTF-8, must be UTF-8 text") from None
+        raise ValueError(f"byte {first_not_utf8(path) + 1} is not UTF-8; use UTF-8 text") from None
     except csv.Error as error:
         raise ValueError(f"is no CSV: {error}") from error
 
@@ -73,9 +73,7 @@ def _cells(path: Path) -> Iterator[tuple[int, str]]:
             yield 1, first[0]
         else:
             shown = ", ".join(first)[:80] or "nothing"
-            raise ValueError(
-                f"line 1 holds {shown}; must name a column {COLUMN!r}, or there must be one number per line"
-            )
+            raise ValueError(f"line 1 holds {shown}; name a column {COLUMN!r}, or write one number per line")
         for row in rows:
             if len(row) != len(first):
                 raise ValueError(f"line {rows.line_num} has {len(row)} columns, must have {len(first)}")
@@ -84,5 +82,5 @@ def _cells(path: Path) -> Iterator[tuple[int, str]]:
 
 def _whole(line: int, text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise ValueError(f"line {line} holds {text[:40]!r}, must be a label: a whole number from 0")
+        raise ValueError(f"line {line} holds {text[:40]!r}; use a label: a whole number from 0")
     return int(text)

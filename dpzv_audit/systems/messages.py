@@ -127,8 +127,8 @@ def finite_numbers(values: "Tensor | ArrayLike") -> NDArray[Any]:
     """Return a copy of finite numbers; `InputError` for others."""
     numbers = np.array(as_array(values), order="C")
     if numbers.dtype.kind not in "fiu" or numbers.size == 0:
-        raise InputError(f" holds values of type {numbers.dtype} and shape {numbers.shape}, must be numbers")
+        raise InputError(f" holds values of type {numbers.dtype} and shape {numbers.shape}; use numbers")
     # A sum of squares is finite unless an entry is not, or is very large: then each is looked at.
     if numbers.dtype.kind == "f" and not isfinite(np.vdot(numbers, numbers)) and not np.isfinite(numbers).all():
-        raise InputError(f" holds {numbers[~np.isfinite(numbers)][0]}, must be finite: has the training diverged?")
+        raise InputError(f" holds {numbers[~np.isfinite(numbers)][0]}; use finite numbers: has the training diverged?")
     return numbers

@@ -196,11 +196,11 @@ class Recorder:
             )
         where = f"the cut of client {client}"
         if client not in self._numbers:
-            raise InputError(f"cut of client {client}, must be one of 1 to {self.clients}: party 0 keeps its own")
+            raise InputError(f"cut of client {client}; use one of 1 to {self.clients}: party 0 keeps its own")
         _check_round(round, where)
         if getattr(ids, "requires_grad", False) is True:
             raise InputError(
-                f"{where} in round {round} gets embeddings as its ids, must be places in task.labels: "
+                f"{where} in round {round} gets embeddings as its ids; use places in task.labels: "
                 "record.cut(client, round, ids) is the layer that embeddings pass"
             )
         if self.in_round is not None:
@@ -332,7 +332,7 @@ class Recorder:
         if self.defend is not None and kind == "gradient":
             raise InputError(f"{where}: must pass record.cut, where a defence of gradients can change it")
         if not _KIND.fullmatch(kind):
-            raise InputError(f"{where}: the kind must be a word of small letters, digits and dashes")
+            raise InputError(f"{where}: use a kind that is a word of small letters, digits and dashes")
         if kind in _MEANT:
             raise InputError(f"{where}: no attack reads this kind, did you mean {_MEANT[kind]!r}?")
         _check_round(round, where)
@@ -360,7 +360,7 @@ class Recorder:
         """
         if head[3] in PER_RECORD:
             if known is None:
-                raise InputError(" has no ids: which record each row is about must be said")
+                raise InputError(" has no ids: say which record each row is about")
             if not shape or shape[0] != known.rows:
                 raise InputError(f" has {known.rows} ids for a tensor of shape {shape}, must have one for each row")
         name = f"m{len(self._messages)}"
@@ -387,7 +387,7 @@ class Recorder:
         """Return checked ids, nobody else's to change, which are kept once where the message before had the same."""
         rows = as_array(ids)
         if rows.dtype.kind not in "iu" or rows.ndim != 1:
-            raise InputError(f": ids are of type {rows.dtype} and shape {rows.shape}, must be whole numbers (B,)")
+            raise InputError(f": ids are of type {rows.dtype} and shape {rows.shape}; use whole numbers (B,)")
         rows = rows.astype(np.int64, copy=False)
         content = rows.tobytes()
         if self._latest_ids is not None and self._latest_ids.content == content:
@@ -395,7 +395,7 @@ class Recorder:
         # A negative id is a very large one as an unsigned number.
         if rows.size and rows.view(np.uint64).max() >= self.records:
             wrong = rows.min() if rows.min() < 0 else rows.max()
-            raise InputError(f" has id {wrong}, must be in 0 to {self.records - 1}: places in task.labels")
+            raise InputError(f" has id {wrong}; use 0 to {self.records - 1}: places in task.labels")
         name = f"i{len(self._messages)}"
         self._tensors.add(name, rows)
         self._latest_ids = _Ids(name, len(rows), content)
@@ -419,7 +419,7 @@ class _Ids(NamedTuple):
 
 def _check_round(round: int, where: str) -> None:
     if not isinstance(round, int) or round < -1:
-        raise InputError(f"{where}: the round must be a whole number of at least -1, not {short(repr(round))}")
+        raise InputError(f"{where}: use a round that is a whole number of at least -1, not {short(repr(round))}")
 
 
 def _named(round: int, sender: int, receiver: int, kind: str) -> str:

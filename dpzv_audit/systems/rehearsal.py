@@ -179,8 +179,8 @@ def _one_label(system: System, task: Task, seed: int, first: Recording, where: s
             right, wrong = right + named, wrong + (not named)
     if wrong >= _LATE_ROWS and wrong > 4 * right:
         raise InputError(
-            f"{where} sent {wrong} late gradients that changed with the label of record {record} under ids of others: "
-            "ids must be places in task.labels, those of the batch in its order"
+            f"{where} sent {wrong} late gradients that changed with the label of record {record} under ids of others. "
+            "Use ids that are places in task.labels, those of the batch in its order"
         )
     return right >= _LATE_ROWS
 

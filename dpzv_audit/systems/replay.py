@@ -82,5 +82,5 @@ def stack_of(models: Sequence[tuple[Layout, np.ndarray] | None]) -> ParameterSta
         return ParameterStack(torch.zeros(len(models), 0), ())
     layouts = {layout for layout, _ in present}
     if len(layouts) > 1:
-        raise InputError("clients: models of different trainings differ in their parameters, must be of one shape")
+        raise InputError("clients: models of different trainings differ in their parameters; keep one shape")
     return ParameterStack(torch.from_numpy(np.stack([flat for _, flat in present])), *layouts)

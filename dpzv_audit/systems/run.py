@@ -92,7 +92,7 @@ class SystemRun:
 
     def own_tensors(self) -> dict[str, Tensor]:
         """See `mechanisms.core.method.Run.own_tensors`."""
-        raise InputError(f"system {self._system.name} has no checkpoints within a training, must be trained anew")
+        raise InputError(f"system {self._system.name} has no checkpoints within a training; train it anew")
 
     def skip_to(self, rounds: int) -> None:
         """See `mechanisms.core.method.Run.skip_to`."""
@@ -193,7 +193,7 @@ def _at_cuts(system: Player, config: TrainingConfig, context: RunContext) -> Cut
     if getattr(system, "stated", None) is not None:
         for defence in config.defences:
             if defence.reads_labels:
-                rule = "must be left out: it reads labels, beside a release that is stated"
+                rule = "leave it out: it reads labels, beside a release that is stated"
                 raise InputError(rule, "defence", defence.name)
     return defended
 

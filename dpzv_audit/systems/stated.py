@@ -96,14 +96,14 @@ def system_of(train: Callable[..., Any], path: str, seconds: float, home: str = 
         if isinstance(value, bool):
             flags[name] = value
         elif value is not None and not isinstance(value, ModuleType):
-            raise InputError(f"system {path}: its module states {name} = {value!r}, must be True or False")
+            raise InputError(f"system {path}: its module states {name} = {value!r}; use True or False")
     release = getattr(module, "releases", getattr(module, "release", None))
     if isinstance(release, Mapping):
         release = partial(_stated, release)
     elif release is not None and not callable(release):
         raise InputError(
-            f"system {path}: its module states a release of type {type(release).__name__}, "
-            "must be a dictionary, or a function of the task"
+            f"system {path}: its module states a release of type {type(release).__name__}; "
+            "use a dictionary, or a function of the task"
         )
     return System(path, train, seconds, stated=release, home=home, **flags)
 

@@ -148,17 +148,16 @@ def _played(record: Recorder, answer: object, queries: Sequence[Sequence[np.ndar
         raise InputError(f"returned {shown}, must return nothing, or a dictionary with predict, clients or both")
     predict = answer.get("predict")
     if predict is not None and not callable(predict):
-        raise InputError(f"returned a predict of type {type(predict).__name__}, must be a function of test features")
+        raise InputError(f"returned a predict of type {type(predict).__name__}; use a function of test features")
     models = answer.get("clients") or {}
     if not isinstance(models, Mapping):
         raise InputError(
-            f"returned clients of type {type(models).__name__}, "
-            "must be a dictionary of torch modules by client, {1: ...}"
+            f"returned clients of type {type(models).__name__}; use a dictionary of torch modules by client, {{1: ...}}"
         )
     for number, model in models.items():
         if number not in range(1, record.clients + 1) or not isinstance(model, nn.Module):
             shown = f"{{{number!r}: {type(model).__name__}}}"
-            raise InputError(f"returned clients {shown}, must be torch modules by client, 1 to {record.clients}")
+            raise InputError(f"returned clients {shown}; use torch modules by client, 1 to {record.clients}")
     return Played(record, predict, models, () if predict is None else _answers(predict, queries))
 
 

@@ -117,7 +117,7 @@ def dataset_of(answer: object, name: str) -> VerticalDataset:
 def _records(features: Any, labels: Any) -> Records:
     if isinstance(features, Mapping | str) or getattr(features, "ndim", 3) < 3:
         kind = type(features).__name__
-        raise InputError(f"features must be a list of arrays, one for each client, not a single {kind}")
+        raise InputError(f"features is a {kind}; use a list of arrays, one for each client")
     blocks = tuple(np.ascontiguousarray(np.asarray(block), np.float32) for block in features)
     labels = np.asarray(labels)
     if labels.dtype.kind not in "iub":

@@ -187,7 +187,9 @@ def save(
     if not record.messages:
         raise InputError("nothing was recorded, a transcript must hold a message at least")
     if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder}: holds files, must be empty or absent: a transcript is never written over another")
+        raise InputError(
+            f"{folder}: holds files; use an empty or new folder: a transcript is never written over another"
+        )
     private_folder(folder)
     files = []
     for number, shard in enumerate(record.tensors.shards()):
@@ -237,7 +239,7 @@ def _check(transcript: Transcript, path: Path) -> None:
     names = transcript.manifest.files
     for name in names:
         if Path(name).name != name or name == ".." or not name.isprintable():
-            raise InputError(f"{path}: key files holds {name!r}, must be names of files beside the manifest")
+            raise InputError(f"{path}: key files holds {name!r}; use names of files beside the manifest")
     if len(set(names)) < len(names):
         raise InputError(f"{path}: key files names a file twice, must name each once")
     shapes: dict[str, tuple[int, ...]] = {}
@@ -249,11 +251,11 @@ def _check(transcript: Transcript, path: Path) -> None:
                 raise InputError(f"{where} tensor {tensor!r} is in none of {', '.join(names)}")
         if max(message.sender, message.receiver) > transcript.clients or message.sender == message.receiver:
             raise InputError(
-                f"{where} is from {message.sender} to {message.receiver}, "
-                f"must be between two of the parties 0 to {transcript.clients}"
+                f"{where} is from {message.sender} to {message.receiver}; "
+                f"use two of the parties 0 to {transcript.clients}"
             )
         if message.kind in PER_RECORD and not message.ids:
-            raise InputError(f"{where} {some(message.kind)} has no ids: which record each row is about must be said")
+            raise InputError(f"{where} {some(message.kind)} has no ids: say which record each row is about")
         if message.tensor not in shapes:  # many messages may be one tensor
             try:
                 shapes[message.tensor] = finite_numbers(transcript[message.tensor]).shape
@@ -266,13 +268,15 @@ def _check(transcript: Transcript, path: Path) -> None:
             ids = transcript[message.ids]
             fitting = ids.ndim == 1 and ids.dtype.kind in "iu"
             if fitting and ids.size and not 0 <= ids.min() <= ids.max() < transcript.records:
-                raise InputError(f"{where} ids {message.ids!r} must be in 0 to {transcript.records - 1}")
+                raise InputError(f"{where} ids {message.ids!r} are out of range; use 0 to {transcript.records - 1}")
             known.add(message.ids)
             shapes.setdefault(message.ids, ids.shape)
         if message.kind in PER_RECORD:
             fitting = fitting and shapes[message.ids] == shapes[message.tensor][:1]
         if not fitting:
-            raise InputError(f"{where} ids {message.ids!r} must be whole numbers, one for each row of its tensor")
+            raise InputError(
+                f"{where} ids {message.ids!r} do not fit; use whole numbers, one for each row of its tensor"
+            )
     for note in transcript.notes:
         if note.tensor not in transcript._files or note.party > transcript.clients:
             raise InputError(f"{path}: note {note.name!r} names a tensor or a party that is not there")
@@ -287,8 +291,8 @@ def merge(record: "Recorder", *folders: Path | str) -> None:
         other = load(Path(folder))
         if (other.records, other.clients) != (record.records, record.clients):
             raise InputError(
-                f"{folder}: is of {other.records} records and {other.clients} clients, "
-                f"must be of the same training, of {record.records} and {record.clients}"
+                f"{folder}: is of {other.records} records and {other.clients} clients; "
+                f"use one of the same training, of {record.records} and {record.clients}"
             )
         prefix = f"p{len(record.tensors)}-{number}-"
         for shard in other.shards():

@@ -223,7 +223,7 @@ def calibrated(config: P, deployment: Deployment) -> P:
         neighbours=claim.neighbours,
     )
     if not answer.reached or answer.value is None:
-        rule = f" with dp {config.dp}, must be another setting: {answer.reason}"
+        rule = f" with dp {config.dp}; use another setting: {answer.reason}"
         raise InputError(rule, "calibration", config.calibration)
     return config.model_copy(update={"dp_sigma": float(answer.value)})
 

@@ -190,7 +190,7 @@ class Adversary:
 
     def __post_init__(self) -> None:
         if self.kind not in ADVERSARIES:
-            raise InputError(f"must be one of {', '.join(ADVERSARIES)}", "adversary", self.kind)
+            raise InputError(f"use one of {', '.join(ADVERSARIES)}", "adversary", self.kind)
 
     def sees(self, message: Message) -> bool:
         """Return whether `message` is in the view: a client's own mail; for an outsider everything the server sends."""

@@ -86,7 +86,7 @@ class FileCheckpoints:
         try:
             content = read_plain(self.path, largest_checkpoint(run))
         except OSError as error:
-            rule = f": cannot be read ({error.strerror}), must be a readable file"
+            rule = f": cannot be read ({error.strerror}); use a readable file"
             raise InputError(rule, str(self.path)) from error
         try:
             history = load_checkpoint(run, content, self._key)

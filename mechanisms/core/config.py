@@ -19,7 +19,7 @@ from pydantic import (
 
 from dpzv_audit.accounting.release import SamplerName
 from dpzv_audit.base import limits
-from dpzv_audit.base.errors import InputError, accounted_delta, check_count, plain_rule
+from dpzv_audit.base.errors import InputError, accounted_delta, check_count, rule_after_value
 
 from .defence import Defence, Place, checked, label_release
 from .noise import NoiseKind
@@ -112,16 +112,14 @@ class TrainingConfig(BaseModel):
         yield named and kind not in ("auto", "transformer"), f"transformer needs client_model transformer, not {kind}"
         public = self.sample_rate is not None and self.sampler != "poisson"
         rate = f"sample_rate is {self.sample_rate} with sampler {self.sampler}"
-        yield public, f"{rate}, must be left out, or sampler poisson"
+        yield public, f"{rate}; leave it out, or sampler poisson"
         at_labels = [defence.name for defence in self.defences if defence.place == "labels"]
-        yield len(at_labels) > 1, f"defences {' and '.join(at_labels)} both privatise labels, must be one of them"
+        yield len(at_labels) > 1, f"defences {' and '.join(at_labels)} both privatise labels; use one of them"
         for defence in self.defences:
             where = f"defence {defence.name} stands at each {defence.place} of a first-order round, which it lacks"
-            yield defence.place not in self.defended_at, f"{where}: the method must be split, vafl or compressed"
+            yield defence.place not in self.defended_at, f"{where}: use method split, vafl or compressed"
             if defence.place == "embedding":
-                padded = (
-                    f"sampler must be shuffled or uniform with defence {defence.name}: batches of one size are read"
-                )
+                padded = f"use sampler shuffled or uniform with defence {defence.name}: batches of one size are read"
                 yield self.sampler == "poisson", padded
 
     def steps_per_pass(self, records: int) -> int:
@@ -130,7 +128,7 @@ class TrainingConfig(BaseModel):
         `InputError` where a batch is larger than the data.
         """
         if self.batch_size > records:
-            raise InputError(f"must be at most the {records} training records", "batch_size", self.batch_size)
+            raise InputError(f"use at most the {records} training records", "batch_size", self.batch_size)
         if self.sample_rate is None:
             return records // self.batch_size
         return math.floor(1.0 / self.sample_rate)
@@ -202,7 +200,7 @@ class AsyncConfig(TrainingConfig):
         yield from super().contradictions()
         random = self.activation == "random"
         weighted = self.activation_probabilities is not None
-        clock = "compute_times decide the order of clients, so activation must be cyclic, not random"
+        clock = "compute_times decide the order of clients, so use activation cyclic, not random"
         yield self.compute_times is not None and random, clock
         yield weighted and not random, "activation_probabilities need activation random"
         for name in _BY_CLIENT:
@@ -279,7 +277,7 @@ class ProtectedConfig(AsyncConfig):
         both = f"dp_sigma is {self.dp_sigma} with an epsilon given, from which it follows: give one of the two"
         yield by_hand and targeted, both
         label = self.neighbours == "replace-label" and self.dp.startswith("embedding")
-        yield label, "neighbours must be replace-record or zero-out with dp embedding: the server owns the labels"
+        yield label, "use neighbours replace-record or zero-out with dp embedding: the server owns the labels"
         for name in ("activation", *_BY_CLIENT):
             other = getattr(self, name) != AsyncConfig.model_fields[name].default
             yield self.all_at_once and other, f"{name} does not apply: all clients take part in every round"
@@ -287,7 +285,7 @@ class ProtectedConfig(AsyncConfig):
         broken = self.dp == "gradient" and bool(reading)
         yield broken, f"dp gradient has a bound that defence {' and '.join(reading)}, which reads labels, would break"
         nothing = self.dp == "gradient" and self.answers != "gradient"
-        yield nothing, "dp must be none, embedding or embedding-batch: no gradient travels here"
+        yield nothing, "use dp none, embedding or embedding-batch: no gradient travels here"
 
 
 class BaselineConfig(ProtectedConfig):
@@ -326,7 +324,7 @@ def build_config(kind: type[C], values: dict[str, object]) -> C:
         first = error.errors()[0]
         key = ".".join(str(key_part) for key_part in first["loc"])
         value = first["input"] if key else ...
-        raise InputError(f": {plain_rule(first['msg'])}", key or "configuration", value) from None
+        raise InputError(rule_after_value(first["msg"]), key or "configuration", value) from None
 
 
 def check_plan(config: TrainingConfig, *, records: int, clients: int, rounds: int | None = None) -> int:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from dpzv_audit.accounting.labels import LabelRelease
-from dpzv_audit.base.errors import InputError, plain_rule, unknown_name
+from dpzv_audit.base.errors import InputError, rule_after_value, unknown_name
 from dpzv_audit.base.registry import Registry
 from dpzv_audit.base.seeds import Purpose
 
@@ -143,7 +143,7 @@ def defended(data: "TrainingData", defences: Sequence[Defence], context: "RunCon
     """Return what a run trains on: labels through each of the `defences` in turn."""
     for defence in defences:
         if defence.binary and data.classes != 2:
-            rule = f"must be left out: it is for 2 classes, and there are {data.classes}"
+            rule = f"leave it out: it is for 2 classes, and there are {data.classes}"
             raise InputError(rule, "defence", defence.name)
     for place, defence in enumerate(defences):
         draws = Draws(context.noise_origin, context.seed, context.replicas, place, context.channel)
@@ -224,14 +224,14 @@ def defence_of(name: str, **settings: Any) -> Defence:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
-        raise InputError(f": {plain_rule(first['msg'])}", f"option {field} of defence {name}", first["input"]) from None
+        raise InputError(rule_after_value(first["msg"]), f"option {field} of defence {name}", first["input"]) from None
 
 
 def checked(value: Any) -> Any:
     """Return defences that are given by name and settings as what they are; `ValueError` where that cannot be."""
     items = (value,) if isinstance(value, dict | Defence) else value
     if not isinstance(items, list | tuple) or not all(isinstance(item, dict | Defence) for item in items):
-        raise ValueError("must be defences, each by its name and settings")
+        raise ValueError("use defences, each by its name and settings")
     try:
         return tuple(item if isinstance(item, Defence) else defence_of(**item) for item in items)
     except (InputError, TypeError) as error:

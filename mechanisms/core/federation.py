@@ -82,7 +82,7 @@ class Federation:
         self.offset = 0
         widths = {block.shape[3] if block.dim() == 4 else 0 for block in data.features}
         if config.shift and (len(widths) > 1 or 0 in widths):
-            right = "must be 0 where clients hold other than pictures of one width, cut into strips"
+            right = "use 0 where clients hold other than pictures of one width, cut into strips"
             raise InputError(right, "shift", config.shift)
         self.channel = Channel(context.observers) if context.channel is None else context.channel
         self.traffic: list[tuple[int, int]] = []
@@ -140,7 +140,7 @@ class Federation:
         turn = ClientTurn(round_, number, own_round, batch, shape, self.dtype, self.device)
         uploads = behaviour.uploads(turn)
         if uploads is not None and uploads.shape != shape:
-            raise ValueError(f"client {number} sends embeddings of shape {tuple(uploads.shape)}, must be {shape}")
+            raise ValueError(f"client {number} sends embeddings of shape {tuple(uploads.shape)}; use {shape}")
         return uploads
 
     def embed(self, number: int, batch: Batch) -> Tensor:

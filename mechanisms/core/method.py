@@ -227,19 +227,19 @@ class MethodSpec:
         """
         if not isinstance(config, self.config):
             kind = f"config is a {type(config).__name__}"
-            raise InputError(f"{kind}, must be a {self.config.__name__} for method {self.name}")
+            raise InputError(f"{kind}; use a {self.config.__name__} for method {self.name}")
         if context.behaviours:
             self._check_behaviours(context.behaviours, len(data.features))
         for defence in config.defences:
             if defence.place not in config.defended_at:
-                rule = f"must be left out: it stands at each {defence.place} of a first-order round, which it lacks"
+                rule = f"leave it out: it stands at each {defence.place} of a first-order round, which it lacks"
                 raise InputError(rule, "defence", defence.name)
         if config.defences and self.capabilities.simulated:
             # What clients send for a defence is of the run: its bytes count, and its observers see it.
             context = replace(context, channel=Channel(context.observers))
         data = defended(data, config.defences, context)
         if not self.capabilities.simulated and data.decoder is not None:
-            rule = "must be left out: its soft labels are decoded after a prediction, and a system gets classes alone"
+            rule = "leave it out: its soft labels are decoded after a prediction, and a system gets classes alone"
             raise InputError(rule, "defence", config.defences[0].name)
         return self.run(data, config, context)
 
@@ -304,7 +304,7 @@ class MethodSpec:
         """Return schedule and noise of the scalar channel; `InputError` for a method without one."""
         plan = self.plan(config, deployment)
         if plan is None:
-            raise InputError("must be one that releases scalars, such as dpzv", "method", self.name)
+            raise InputError("use one that releases scalars, such as dpzv", "method", self.name)
         return plan
 
     def draws(self, config: TrainingConfig) -> bool:
@@ -328,7 +328,7 @@ class MethodSpec:
         deviating = f"behaviours are given for client {', '.join(map(str, behaviours))}"
         does = self.deviation
         if does is None or not all(hasattr(behaviour, does) for behaviour in behaviours.values()):
-            rule = f"must be left out, or choose {does}" if does else "must be left out"
-            raise InputError(f"{deviating} of a {self.config.__name__}, {rule}")
+            rule = f"leave it out, or choose {does}" if does else "leave it out"
+            raise InputError(f"{deviating} of a {self.config.__name__}; {rule}")
         if not set(behaviours) <= set(range(1, clients + 1)):
-            raise InputError(f"{deviating}, must be for clients 1 to {clients}")
+            raise InputError(f"{deviating}; give them for clients 1 to {clients}")

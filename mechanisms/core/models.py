@@ -157,8 +157,8 @@ class TransformerModel:
         config: Any = _encoder(source).config
         if vocabulary > config.vocab_size:
             raise InputError(
-                f" with {config.vocab_size} token ids, the data has {vocabulary}: "
-                "must be read with the transformer's own tokenizer",
+                f" with {config.vocab_size} token ids, the data has {vocabulary}; "
+                "read it with the transformer's own tokenizer",
                 "transformer",
                 source,
             )
@@ -342,28 +342,28 @@ def feature_model(kind: FeatureKind, shape: Shape, width: int) -> MLP | Network:
     atoms = width // math.prod(regions)
     if not atoms:
         least = math.prod(regions)
-        raise InputError(f"must be at least {least} for patches of {shape[1]} x {shape[2]}", "embedding", width)
+        raise InputError(f"use at least {least} for patches of {shape[1]} x {shape[2]}", "embedding", width)
     return Network(PatchFeatures, (shape, atoms, regions, width))
 
 
 def _client_model(config: TrainingConfig, shape: Shape, width: int, vocabulary: int | None) -> Architecture:
     if config.label_free is not None:
         if vocabulary is not None:
-            raise InputError("must be local: token ids have no label-free features here", "bottoms", "features")
+            raise InputError("use local: token ids have no label-free features here", "bottoms", "features")
         return feature_model(config.label_free, shape, width)
     kind = config.client_model
     if kind == "auto":
         kind = _fitting(config, shape, vocabulary)
     if kind in ("tokens", "transformer"):
         if vocabulary is None:
-            raise InputError("must be another: the features are not token ids", "client_model", kind)
+            raise InputError("use another: the features are not token ids", "client_model", kind)
         if kind == "transformer" and config.transformer is not None:
             return TransformerModel.for_tokens(config.transformer, width, vocabulary=vocabulary, length=shape[0])
         return Network(TokenBag, (vocabulary, width))
     if kind == "mlp":
         return MLP((math.prod(shape), width), final_relu=config.top_model)
     if len(shape) != 3:
-        raise InputError(f"must be mlp: features of shape {shape} are no images", "client_model", kind)
+        raise InputError(f"use mlp: features of shape {shape} are no images", "client_model", kind)
     if kind == "resnet18":
         return Network(resnet, (shape[0], width))
     if kind == "resnet18-stem":
@@ -385,14 +385,12 @@ def _fitting(config: TrainingConfig, shape: Shape, vocabulary: int | None) -> Cl
 def _stem_channels(config: TrainingConfig, shape: Shape) -> int:
     """Return channels of a first convolution whose whole map is the embedding; `InputError` where it cannot be."""
     if not config.top_model:
-        raise InputError(
-            "must be another without a top model: the server has the rest", "client_model", "resnet18-stem"
-        )
+        raise InputError("use another without a top model: the server has the rest", "client_model", "resnet18-stem")
     pixels = shape[1] * shape[2]
     channels, rest = divmod(config.embedding, pixels)
     if rest or channels == 0 or channels % GROUPS:
         raise InputError(
-            f"must be channels x height x width with channels a multiple of {GROUPS}: "
+            f"use channels x height x width with channels a multiple of {GROUPS}: "
             f"{64 * pixels} for 64 on images of {shape[1]} x {shape[2]}",
             "embedding",
             config.embedding,
@@ -403,7 +401,7 @@ def _stem_channels(config: TrainingConfig, shape: Shape) -> int:
 def _rest_of_resnet(shapes: Sequence[Shape], width: int, classes: int) -> Network:
     """Return the server's part of 002's split ResNet-18; `InputError` unless all clients hold images of one size."""
     if len({shape[1:] for shape in shapes}) > 1:
-        raise InputError("must be another: the clients' images differ in size", "client_model", "resnet18-stem")
+        raise InputError("use another: the clients' images differ in size", "client_model", "resnet18-stem")
     height, columns = shapes[0][1:]
     channels = width // (height * columns)
     return Network(resnet_rest, (len(shapes), channels, height, columns, classes))

@@ -251,7 +251,7 @@ class Grid:
             most = _LARGEST_STD - max(0, math.ceil(math.log2(ratio)))
         if ratio == math.inf or most < _LEAST_BITS:
             raise InputError(
-                f"noise is 'grid' with a standard deviation of {ratio:.3g} clips, must be at most "
+                f"noise is 'grid' with a standard deviation of {ratio:.3g} clips; use at most "
                 f"{2.0 ** (_LARGEST_STD - _LEAST_BITS):.3g}, or noise float"
             )
         return cls(clip, min(bits, most, _LARGEST_SUM - (records - 1).bit_length()))

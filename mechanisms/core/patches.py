@@ -22,7 +22,7 @@ def kind_for(kind: FeatureKind, shape: Shape) -> Literal["components", "patches"
     """Return which features a block of records of `shape` gets; `InputError` for patches of what is no image."""
     image = len(shape) == 3 and min(shape[1:]) > 1
     if kind == "patches" and not image:
-        raise InputError(f"must be components: features of shape {shape} are no images", "features", kind)
+        raise InputError(f"use components: features of shape {shape} are no images", "features", kind)
     return "patches" if image and kind != "components" else "components"
 
 

@@ -79,7 +79,7 @@ class ScalarConfig(AsyncConfig):
     def check_sampler(self) -> None:
         """Raise `InputError` where sound calibration does not know how often a record takes part."""
         if self.calibration == "sound" and self.sigma is None and self.sampler != "shuffled":
-            rule = f" with sampler {self.sampler!r}, must be used with sampler shuffled"
+            rule = f" with sampler {self.sampler!r}; use it with sampler shuffled"
             raise InputError(rule, "calibration", self.calibration)
 
     def sound_sigma(self, plan: Plan, deployment: Deployment) -> float:
@@ -106,7 +106,7 @@ def plan_run(config: ScalarConfig, deployment: Deployment) -> Plan:
     plan = schedule(config, deployment)
     participations = plan.participations
     if participations is None and any(r > 1 for r in deployment.repeats.values()):
-        raise InputError("must be shuffled where a client queries a batch repeatedly", "sampler", config.sampler)
+        raise InputError("use shuffled where a client queries a batch repeatedly", "sampler", config.sampler)
     if config.participation_cap is not None and participations is not None:
         participations = min(participations, config.participation_cap)
     each = plan.rounds_by_client * (deployment.clients if config.all_at_once else 1)

@@ -78,7 +78,7 @@ def autoencoder(classes: int, entropy: float, generators: list[np.random.Generat
     with torch.no_grad():
         soft, decoded = _coded(parts)
     if not torch.equal(decoded.argmax(2), torch.arange(classes).expand(len(decoded), -1)):
-        rule = "which leaves soft labels that cannot be decoded, must be smaller"
+        rule = "which leaves soft labels that cannot be decoded; use a smaller one"
         raise InputError(rule, "option entropy of defence confusional-autoencoder", entropy)
     return Autoencoder(soft, tuple(tensor.detach() for tensor in parts[4:]))
 

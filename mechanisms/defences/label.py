@@ -116,7 +116,7 @@ class _Grouped(_LabelDefence):
         grouping = self._grouping(data.records)
         count = self._count(data.classes, data.records)
         if count > data.records:
-            raise InputError(f"option groups of {self.name} is {count}, must be at most the {data.records} records")
+            raise InputError(f"option groups of {self.name} is {count}; use at most the {data.records} records")
 
         def own(number: int, block: Tensor) -> Tensor:
             return torch.from_numpy(components(block.cpu().numpy(), self.components)).to(block)

@@ -37,9 +37,9 @@ class CompressedConfig(BaselineConfig):
         """See `TrainingConfig.contradictions`."""
         yield from super().contradictions()
         sizes = self.forward_bits is not None and self.sampler == "poisson"
-        yield sizes, "sampler must be shuffled or uniform with forward_bits: batches of one size are quantised"
+        yield sizes, "use sampler shuffled or uniform with forward_bits: batches of one size are quantised"
         noised = self.labels_shared and self.dp != "none"
-        yield noised, "dp must be none with local_gradient recomputed: clients step by embeddings without noise"
+        yield noised, "use dp none with local_gradient recomputed: clients step by embeddings without noise"
 
     @property
     def all_at_once(self) -> bool:

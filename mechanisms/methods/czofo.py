@@ -42,7 +42,7 @@ class CZOFOConfig(BaselineConfig):
     def contradictions(self) -> Iterator[tuple[bool, str]]:
         """See `TrainingConfig.contradictions`."""
         yield from super().contradictions()
-        sizes = "sampler must be shuffled or uniform: directions are shared for batches of one size"
+        sizes = "use sampler shuffled or uniform: directions are shared for batches of one size"
         yield self.sampler == "poisson", sizes
 
     def sizes(self, *, records: int, clients: int) -> list[tuple[str, int, int]]:

@@ -82,7 +82,7 @@ def _calibrated(release: Release, epsilon: float, delta: float) -> float:
         release, unknown="sigma", epsilon=epsilon, delta=delta, adversary="release", neighbours="replace-record"
     )
     if not answer.reached or answer.value is None:
-        raise InputError(f", must be another setting: {answer.reason}", "calibration", "sound")
+        raise InputError(f"; use another setting: {answer.reason}", "calibration", "sound")
     return float(answer.value)
 
 

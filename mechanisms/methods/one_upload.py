@@ -48,15 +48,15 @@ class OneUploadConfig(TrainingConfig):
         local = self.bottoms == "local"
         private = label_release(self.defences) is not None
         yield local and not private, "bottoms local needs a defence that privatises labels: clients train on them"
-        yield local and self.epochs < 2, "epochs is 1, must be 2 at least with bottoms local: the last are the server's"
+        yield local and self.epochs < 2, "epochs is 1; use 2 at least with bottoms local: the last are the server's"
         whole = local and (self.local_epochs or 1) >= self.epochs > 1
-        yield whole, f"local_epochs is {self.local_epochs}, must be less than epochs: the last are the server's"
+        yield whole, f"local_epochs is {self.local_epochs}; use less than epochs: the last are the server's"
         idle = not local and self.local_epochs is not None
         yield idle, f"local_epochs does not apply with bottoms {self.bottoms}: clients train nothing"
         yield local and self.features != "auto", "features does not apply: with bottoms local clients train their own"
-        yield not local and self.shift > 0, "shift must be 0 with bottoms features: what is sent once does not move"
+        yield not local and self.shift > 0, "use shift 0 with bottoms features: what is sent once does not move"
         model = not local and (self.client_model != "auto" or self.transformer is not None)
-        yield model, "client_model must be auto with bottoms features, which are the clients' models"
+        yield model, "use client_model auto with bottoms features, which are the clients' models"
 
     @property
     def labels_shared(self) -> bool:

@@ -35,7 +35,7 @@ TELL_TALE = {
     r"\b(?:is|are) none\b|\bto be had\b|\badds? nothing\b|\bis nobody\b": "state it directly",
     r"\bno finite number\b": "say not finite",
     r"[:;]\s.*[:;]\s": "make two sentences",
-    r"\bmust be\b": "say use",
+    r"\bmust be\b(?! (?:at chance|\d))": "say use",
 }
 """Patterns that make a sentence hard, each with what to do."""
 NOT_IN_CODE = (r"[:;]\s.*[:;]\s",)
@@ -118,7 +118,9 @@ def read(pattern):
 
 
 def of_code():
-    texts = [text for name in MODULES for text in strings(tree_of(name))]
+    # Failed assertions of the contract for plug-ins are for their authors.
+    names = [name for name in MODULES if not name.startswith("dpzv_audit/testing/")]
+    texts = [text for name in names for text in strings(tree_of(name))]
     for text in read("dpzv_audit/accounting/gaps.toml"):
         texts += map(str, tomllib.loads(text).values())
     return [text for text in texts if "\n" not in text]

@@ -133,7 +133,7 @@ def test_a_wrong_alpha_is_told(tmp_path):
     (tmp_path / "test_ours.py").write_text("def test_one(privacy_audit):\n    pass\n")
     code, text = pytest_in(tmp_path, ini="[pytest]\ndpzv_audit_alpha = 3\n")
     assert code == 1
-    assert "dpzv_audit_alpha is '3', must be a number between 0 and 0.5" in text
+    assert "dpzv_audit_alpha is '3'; use a number between 0 and 0.5" in text
 
 
 @pytest.mark.ci

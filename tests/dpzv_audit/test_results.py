@@ -161,7 +161,7 @@ def test_nothing_is_lost(result):
 
 @pytest.mark.parametrize("schema", [None, 7, "dpzv-audit/attack/99"])
 def test_another_schema_is_refused(schema):
-    with refused(r"key 'schema' is .*, must be one of dpzv-audit/attack/1, "):
+    with refused(r"key 'schema' is .*; use one of dpzv-audit/attack/1, "):
         read({"schema": schema})
 
 

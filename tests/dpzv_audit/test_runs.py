@@ -249,7 +249,7 @@ def test_bytes_of_no_encoding_survive_as_json(tmp_path):
         (b'{"schema": "dpzv-audit/attack/1", "x": NaN}', "NaN is not a JSON number"),
         (b"\xff\xfe", "is not JSON"),
         (b"[" * 100_000, "is not JSON"),
-        (b"[1]", "holds a JSON list, must be an object"),
+        (b"[1]", "holds a JSON list; use an object"),
     ],
 )
 def test_a_result_that_is_not_ours_is_one_line(tmp_path, content, message):
@@ -262,7 +262,7 @@ def test_a_result_that_is_not_ours_is_one_line(tmp_path, content, message):
 
 
 def test_a_missing_run_names_what_was_looked_for(tmp_path):
-    with refused(r"result\.json: no such file; must be a run folder"):
+    with refused(r"result\.json: no such file; use a run folder"):
         load_run(tmp_path)
     with refused("absent: no such file"):
         load_run(tmp_path / "absent")

@@ -190,7 +190,7 @@ def test_gradients_of_two_widths_are_one_line(tool, refused, written, tmp_path):
     messages[messages.index(first)] = {**first, "tensor": first["ids"]}
     folder = changed(written, tmp_path, messages=messages)
     done = tool("attack", "--transcript", "run", "--labels", "labels.csv", "--attack", "label_norm", cwd=folder)
-    assert "what client 1 got is [1, 4] numbers wide, must be of one width" in refused(done, 2)
+    assert "what client 1 got is [1, 4] numbers wide; keep one width" in refused(done, 2)
 
 
 def test_a_few_messages_of_a_thousand_clients_take_seconds(tool, tmp_path):

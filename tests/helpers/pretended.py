@@ -43,7 +43,7 @@ class OnDevice(Tensor):
         here = [t for t in leaves if isinstance(t, Tensor) and not isinstance(t, OnDevice) and t.dim() > 0]
         if here and func is not _ATEN.copy_.default:
             found = f"{func} of tensors on cuda and one on {here[0].device} of shape {tuple(here[0].shape)}"
-            raise RuntimeError(f"{found}: must be on the same device")
+            raise RuntimeError(f"{found}; use on the same device")
         out = func(*tree_map(_held, args), **tree_map(_held, kwargs))
         written = [t for t, a in _arguments(func, args, kwargs) if a.alias_info is not None and a.alias_info.is_write]
         if written:

@@ -48,7 +48,7 @@ def test_quiet_prints_one_path_a_run(app, run_folder):
         ("{", "not JSON"),
         ("[1]", "object"),
         ('{"schema": "other/1"}', "schema"),
-        ('{"schema": "dpzv-audit/other/1"}', "must be one of dpzv-audit/attack/1"),
+        ('{"schema": "dpzv-audit/other/1"}', "use one of dpzv-audit/attack/1"),
     ],
 )
 def test_a_run_that_cannot_be_read_is_one_line_and_nothing_is_written(app, run_folder, tmp_path, content, words):
@@ -70,4 +70,4 @@ def test_a_missing_folder_and_a_wrong_format_are_one_line(app, run_folder):
     assert isinstance(missing.exception, InputError)
     wrong = RUNNER.invoke(app, [str(run_folder), "--format", "pdf"])
     assert isinstance(wrong.exception, InputError)
-    assert said(wrong.exception) == "--format is 'pdf': must be one of html, md, json, junit, sarif"
+    assert said(wrong.exception) == "--format is 'pdf'; use one of html, md, json, junit, sarif"

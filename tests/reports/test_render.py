@@ -262,7 +262,7 @@ def test_deeply_nested_extras_do_not_break_the_report(results):
 
 @pytest.mark.parametrize("schema", [None, 7, "dpzv-audit/attack/99", "<b>\x1b"])
 def test_an_unknown_schema_is_one_line(schema):
-    with refused("must be one of dpzv-audit/attack/1") as caught:
+    with refused("use one of dpzv-audit/attack/1") as caught:
         render_html({"schema": schema})
     assert "\x1b" not in str(caught.value)
 

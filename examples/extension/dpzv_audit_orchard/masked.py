@@ -31,7 +31,7 @@ class MaskedConfig(AsyncConfig):
     @model_validator(mode="after")
     def _in_turn(self) -> Self:
         if self.sampler != "shuffled" or self.activation != "cyclic" or self.compute_times is not None:
-            raise ValueError("sampler must be shuffled and activation cyclic: the release counts passes")
+            raise ValueError("use sampler shuffled and activation cyclic: the release counts passes")
         return self
 
 

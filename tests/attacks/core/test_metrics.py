@@ -41,9 +41,9 @@ def test_cosine_and_relative_error_of_known_vectors():
 
 
 def test_answers_of_another_shape_are_named_not_stretched():
-    with refused(r"estimate has shape \(2, 1, 3\), must be \(2, 4, 3\)"):
+    with refused(r"estimate has shape \(2, 1, 3\); use \(2, 4, 3\)"):
         cosine_similarity(np.ones((2, 1, 3)), np.ones((2, 4, 3)))
-    with refused(r"scores has shape \(2, 3\), must be \(2, 4\)"):
+    with refused(r"scores has shape \(2, 3\); use \(2, 4\)"):
         trial_areas(np.ones((2, 3)), np.eye(2, 4, dtype=bool))
 
 

@@ -74,7 +74,7 @@ def test_fewer_unknown_records_than_groups_are_a_group_each(records):
 @pytest.mark.parametrize(("records", "own"), [(3, {}), (48, {"known_records": 1})])
 def test_a_decoder_needs_two_records(records, own):
     data = random_dataset(records=records)
-    with refused("the server knows 1, must be 2 at least to fit a decoder", DoesNotApply):
+    with refused("the server knows 1; use 2 at least to fit a decoder", DoesNotApply):
         mounted("split", data, options={"batch_size": 2}, options_of_attack=own)
 
 

@@ -66,7 +66,7 @@ def test_the_positive_control_is_the_same_path(digits):
 def test_classes_of_few_records_have_a_positive_control_with_as_few_labels():
     """Four classes of about twelve records, two labels each; of the default ten there are not enough everywhere."""
     setting = small_setting(SPEC, "split", random_dataset(), options_of_attack={"labels_per_class": 2})
-    with refused("option labels_per_class is 10, must be at most", DoesNotApply):
+    with refused("option labels_per_class is 10; use at most", DoesNotApply):
         SPEC.mount(replace(setting, options={}))
     quicker = replace(SPEC, setup=replace(SPEC.setup, options={**SPEC.setup.options, "steps": 300}))
     control = quicker.positive_control(setting)
@@ -114,5 +114,5 @@ def test_unlabelled_records_help_where_clusters_are_classes():
 
 
 def test_too_many_labels_are_one_line():
-    with refused("option labels_per_class is 40, must be at most"):
+    with refused("option labels_per_class is 40; use at most"):
         mount(SPEC, "split", options_of_attack={"labels_per_class": 40})

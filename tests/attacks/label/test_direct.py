@@ -314,14 +314,14 @@ def test_results_follow_the_seed(method):
     ("change", "message"),
     [
         ({"options": {"top_model": True}}, "label_direct does not apply with top_model True, needs False"),
-        ({"options": {"sampler": "poisson"}}, "sampler is 'poisson', must be shuffled or uniform"),
+        ({"options": {"sampler": "poisson"}}, "sampler is 'poisson'; use shuffled or uniform"),
         ({"options_of_attack": {"rule": "argmax"}}, "rule of label_direct is 'argmax': did you mean 'argmin'"),
         ({"options_of_attack": {"estimator": "rigde"}}, "estimator of label_direct is 'rigde': did you mean 'ridge'"),
         ({"adversary": "server"}, "adversary is 'server'"),
         ({"queries": 100}, r"epochs 6 gives client 1 12 rounds, too few for queries 100"),
         ({"queries": 0}, "queries is 0"),
         ({"trials": 0}, "trials is 0"),
-        ({"queries": 2, "options": {"sampler": "uniform"}}, "sampler is 'uniform', must be shuffled"),
+        ({"queries": 2, "options": {"sampler": "uniform"}}, "sampler is 'uniform'; use shuffled"),
         ({"options": {"batch_size": 49}}, "batch_size is 49"),
     ],
 )

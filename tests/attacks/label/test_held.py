@@ -152,7 +152,7 @@ def test_known_labels_are_of_the_batch_that_is_held():
         assert set(ids.tolist()) <= set(of.tolist())
         assert len(set(ids.tolist())) == 4
         assert set(known.tolist()) == set(labels[of].tolist())
-    with refused("labels_per_class is 2, must be at most 1: a batch of 8 has to hold others"):
+    with refused("labels_per_class is 2; use at most 1: a batch of 8 has to hold others"):
         few_labels(SIGNATURE, labels, small_setting(SIGNATURE, options_of_attack={"labels_per_class": 2}))
 
 
@@ -161,7 +161,7 @@ def test_known_labels_are_of_the_batch_that_is_held():
     [
         (CODED, "vafl", {}, "its server sends the gradient of every record"),
         (SIGNATURE, "czofo", {}, "its server perturbs the embedding itself"),
-        (CODED, "dpzv", {"sampler": "poisson"}, "sampler is 'poisson', must be shuffled"),
+        (CODED, "dpzv", {"sampler": "poisson"}, "sampler is 'poisson'; use shuffled"),
     ],
 )
 def test_what_does_not_apply_is_one_line(spec, method, options, message):

@@ -86,16 +86,20 @@ def test_a_probe_moves_one_record_along_one_class():
     [
         ("vafl", {}, "its server sends the gradient of every record"),
         ("czofo", {}, "its server perturbs the embedding itself"),
-        ("dpzv", {"options": {"sampler": "poisson"}}, "sampler is 'poisson', must be shuffled"),
+        ("dpzv", {"options": {"sampler": "poisson"}}, "sampler is 'poisson'; use shuffled"),
         ("dpzv", {"options": {"epochs": 1}}, "fewer than the 4 probes of one record"),
-        ("dpzv", {"options_of_attack": {"records": 9}}, "records is 9, must be at most the batch size of 8"),
+        ("dpzv", {"options_of_attack": {"records": 9}}, "records is 9; use at most the batch size of 8"),
         (
             "dpzv",
             {"options_of_attack": {"repeats": 0}},
-            "repeats of label_probe is 0, must be a whole number",
+            "repeats of label_probe is 0; use a whole number",
         ),
         ("dpzv", {"options_of_attack": {"repeat": 1}}, "did you mean 'repeats'"),
-        ("dpzv", {"options_of_attack": {"repeats": "two"}}, "option repeats of label_probe is 'two', must be as 1"),
+        (
+            "dpzv",
+            {"options_of_attack": {"repeats": "two"}},
+            "option repeats of label_probe is 'two'; use a value of the kind of 1",
+        ),
         ("dpzv", {"adversary": "client"}, "label_probe is mounted by malicious-client"),
     ],
 )

@@ -97,7 +97,7 @@ def test_classes_are_whole_numbers_and_other_widths_predict_nothing():
     assert named.argmax(1).tolist() == [2, 0]
     assert log_probabilities(torch.tensor([[3], [0]]), ALL, 3) is None
     assert log_probabilities(torch.ones(2, 1), ALL, 3) is None
-    with refused("are 5 numbers a record, must be 3 scores, a class, or of two classes one", DoesNotApply):
+    with refused("are 5 numbers a record; use 3 scores, a class, or of two classes one", DoesNotApply):
         infer([([0, 1], np.ones((2, 5)).tolist())], classes=3)
 
 

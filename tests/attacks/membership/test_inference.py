@@ -351,11 +351,11 @@ def test_every_pair_of_every_target_plays_the_game():
 @pytest.mark.parametrize(
     ("options", "config", "adversary", "message"),
     [
-        ({"pool": 10}, {}, "release", "option pool gives 5 records to train on, must be at least the batch of 8"),
+        ({"pool": 10}, {}, "release", "option pool gives 5 records to train on; use at least the batch of 8"),
         ({"variant": "onlin"}, {}, "release", "option variant of membership_lira is 'onlin': did you mean 'online'"),
         ({"shadow": 3}, {}, "release", "did you mean 'shadows'"),
-        ({"queries_per_record": 0}, {}, "release", "option queries_per_record of membership_lira is 0, must be"),
-        ({"queries_per_record": 4}, {}, "client", "option queries_per_record must be 1: there is no released model"),
+        ({"queries_per_record": 0}, {}, "release", "option queries_per_record of membership_lira is 0; use"),
+        ({"queries_per_record": 4}, {}, "client", "use queries_per_record 1: there is no released model"),
     ],
 )
 def test_what_does_not_apply_is_one_line(options, config, adversary, message):
@@ -375,7 +375,7 @@ def test_numbers_of_numpy_are_options_as_pythons_are():
 def test_a_confidence_out_of_range_is_named_before_anything_is_trained(confidence, monkeypatch):
     spec = LOSS
     monkeypatch.setattr("attacks.core.setting.train", None)
-    with refused(f"confidence is {confidence}, must lie strictly between 0 and 1"):
+    with refused(f"confidence is {confidence}; use a number strictly between 0 and 1"):
         spec.mount(replace(small_setting(spec, "split"), confidence=confidence))
 
 

@@ -83,7 +83,7 @@ def test_every_accountant_keeps_the_contract(made, delta):
             assert 0.0 <= e.lower <= e.estimate <= e.upper < math.inf
         if bound.accountant == "gdp-clt" or bound.adversary == "server":
             assert not bound.sound
-        if bound.accountant == "gdp-paper" and (made.rate < 1.0 or made.batch_size != made.records):
+        if bound.accountant == "gdp-paper" and made.rate < 1.0:
             assert not bound.sound
         if bound.neighbours == "add-remove" and made.sample_rate is None:
             assert bound.epsilon is None
@@ -342,7 +342,7 @@ def test_amplification_needs_sampling_and_secret_ids():
 @pytest.mark.parametrize("delta", [1e-320, 1e-310, 2.3e-308, 1e-305, 0.99e-300])
 def test_a_delta_whose_shares_are_no_floats_is_refused(delta):
     for made in (release(), release(sampler="shuffled")):
-        with refused(r"^delta is .+e-3.+, must be at least 1e-300"):
+        with refused(r"^delta is .+e-3.+; use at least 1e-300"):
             every_row(made, delta=delta)
     with refused("at least 1e-300"):
         calibrate(release(), unknown="sigma", epsilon=1.0, delta=delta, adversary="client", neighbours="zero-out")

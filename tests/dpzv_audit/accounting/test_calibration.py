@@ -77,7 +77,7 @@ def test_sound_noise_leaves_room_for_the_server_s_own_updates(epsilon, delta, pa
     bound = gdp_exact(made, "client", neighbours, delta)
     assert bound.sound
     assert bound.epsilon.upper == pytest.approx(epsilon, rel=1e-9)
-    with refused(r"server_noise_multiplier is .*, must be above"):
+    with refused(r"server_noise_multiplier is .*; use more than"):
         sigma_sound(epsilon, delta, **given_, server_noise_multiplier=least * 0.999)
 
 
@@ -303,5 +303,5 @@ def test_calibration_names_wrong_targets():
     ):
         with refused(says):
             solved(sampled(), **change)
-    with refused("participations is 7, must be left out where rounds is sought"):
+    with refused("participations is 7; leave it out where rounds is sought"):
         solved(sampled(sampler="shuffled", participations=7), unknown="rounds")

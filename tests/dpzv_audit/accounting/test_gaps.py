@@ -119,7 +119,7 @@ def test_unknown_names():
         ("client", "zero", "poisson"),
         ("client", "zero-out", "x"),
     ]:
-        with refused("must be one of"):
+        with refused("use one of"):
             treatment(*names)
 
 

@@ -22,7 +22,7 @@ REFUSED = toml_beside(__file__, "releases.toml")["refused"]
     ("changes", "says"),
     [
         *REFUSED,
-        ({"rounds": 10**400}, "must be a whole number of at least 1, at most 1,000,000,000,000,000"),
+        ({"rounds": 10**400}, "use a whole number of at least 1, at most 1,000,000,000,000,000"),
         ({"sigma": None}, "sigma is None"),
         ({"sigma": 10**400}, "sigma is 1000"),
     ],
@@ -139,7 +139,7 @@ def test_a_public_rate_stands_in_the_place_of_the_number_of_records():
     assert release(sampler="poisson", sample_rate=1.0, rounds=7).fixed_participations == 7
     for changes, says in (
         ({"dataset_size": None}, "dataset_size is missing"),
-        ({"sampler": "uniform", "sample_rate": 0.1}, "sample_rate is 0.1 with sampler 'uniform', must be left out"),
+        ({"sampler": "uniform", "sample_rate": 0.1}, "sample_rate is 0.1 with sampler 'uniform'; leave it out"),
         ({"sampler": "poisson", "sample_rate": 1.01}, "sample_rate is 1.01"),
         ({"sampler": "poisson", "sample_rate": 0.0}, "sample_rate is 0.0"),
         ({"sampler": "poisson", "sample_rate": True}, "sample_rate is True"),

@@ -26,7 +26,7 @@ def test_a_shuffled_schedule_has_as_many_as_passes_begun(rng):
         ([[0], [1]], "has 2 batches"),
         # two places in one batch move the message twice as far: one participation would be too few
         ([[0, 3, 3]], "batch 1 names record 3 more than once"),
-        ([[0, 5]], r"batch 1 names record 5, must lie in \[0, 4\]"),
+        ([[0, 5]], r"batch 1 names record 5; use a number in \[0, 4\]"),
         ([[0], [-2]], "batch 2 names record -2"),
         ([[0, -2]], "batch 1 names record -2"),
         ([[-1, 5]], "batch 1 names record 5"),

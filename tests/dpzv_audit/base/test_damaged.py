@@ -88,7 +88,7 @@ def test_damaged_chunks_of_an_audit_are_named_with_their_entry(tmp_path, caplog,
 
 def test_a_damaged_result_is_named_with_its_place(tmp_path):
     (tmp_path / "result.json").write_text('{\n  "schema": "dpzv-audit/attack/1",\n  "success": 0.\n}')
-    with refused(r"result.json: is not JSON \(.*line 3 column 15 .*must be a result"):
+    with refused(r"result.json: is not JSON \(.*line 3 column 15 .*use a result"):
         load_run(tmp_path)
 
 

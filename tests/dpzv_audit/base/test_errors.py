@@ -22,5 +22,5 @@ def test_numbers_pass_as_they_are():
     assert check_positive("x", np.float32(0.5)) == 0.5
     assert check_probability("p", 0.5) == 0.5
     for wrong in (2.5, 0, -1):
-        with refused("must be a whole number of at least 1"):
+        with refused("use a whole number of at least 1"):
             check_count("n", wrong)

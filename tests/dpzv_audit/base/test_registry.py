@@ -57,17 +57,17 @@ def test_built_in_things_are_found_by_name_and_package():
     assert list(found) == ["a", "b"]
     assert found["b"].name == "b"
     assert found.package("a") == OWN
-    with refused(r"^thing is 'bb': did you mean 'b'\? must be one of a, b$"):
+    with refused(r"^thing is 'bb': did you mean 'b'\? use one of a, b$"):
         found.named("bb", "thing")
     with refused(r"^thing is 'B': did you mean 'b'\?$"):
         found.named("B", "thing")
-    with refused("^thing is 'zz': must be one of a, b$"):
+    with refused("^thing is 'zz'; use one of a, b$"):
         found.named("zz", "thing")
 
 
 def test_many_names_are_not_listed_but_where_they_are_listed_is_told():
     nine = things(*"abcdefghi")
-    with refused(f"^thing is 'zz': see dpzv-audit list {GROUP.removeprefix('dpzv_audit.')}$"):
+    with refused(f"^thing is 'zz'; see dpzv-audit list {GROUP.removeprefix('dpzv_audit.')}$"):
         nine.named("zz", "thing")
     with refused(r"^thing is 'B': did you mean 'b'\?$"):
         nine.named("B", "thing")
@@ -96,7 +96,7 @@ def test_a_name_that_two_packages_bring_is_an_error_that_names_both(install):
     assert found["a"].name == "a"
     with refused(r"'c' is brought to dpzv_audit\.things by pkg_(left|right) .* and pkg_"):
         found["c"]
-    with refused("must be brought by one"):
+    with refused("uninstall all but one"):
         list(found.items())
 
 
@@ -113,7 +113,7 @@ def test_no_package_replaces_a_built_in_thing(install):
         ("raise SystemExit(3)", "pkg_bad:SPEC", "cannot be imported: SystemExit: 3"),
         ("def broken(:\n", "pkg_bad:SPEC", "cannot be imported: SyntaxError: "),
         ("", "pkg_bad:SPEC", "cannot be imported: AttributeError: "),
-        ("SPEC = 3", "pkg_bad:SPEC", "is of type int, must be a Thing"),
+        ("SPEC = 3", "pkg_bad:SPEC", "is of type int; use a Thing"),
         (THING.format("other"), "pkg_bad:SPEC", "calls itself 'other', must have the name of its entry point"),
     ],
 )

@@ -126,7 +126,7 @@ def test_what_only_lies_beside_it_counts(tree, mine):
 
 def test_too_much_or_no_file_at_all_has_no_digest(tree, monkeypatch):
     os.mkfifo(tree / "pipe")
-    with pytest.raises(Undigested, match="pipe: is a FIFO, must be a regular file"):
+    with pytest.raises(Undigested, match="pipe: is a FIFO; use a regular file"):
         tree_digest([tree])
     assert data_digest([tree]), "which no loader of data opens"
     (tree / "pipe").unlink()

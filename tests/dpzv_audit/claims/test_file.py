@@ -133,7 +133,7 @@ def test_files_that_cannot_be_read(tmp_path):
     for path, says in (
         (big, f"larger than {LARGEST_FILE:,} bytes"),
         (binary, "byte 1 is not UTF-8"),
-        (tmp_path, "is a folder, must be a regular file"),
+        (tmp_path, "is a folder; use a regular file"),
         (tmp_path / "none.toml", "cannot be read"),
         (Path("a\x00b"), "is no name that a file can have"),
     ):

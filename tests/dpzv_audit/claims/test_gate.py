@@ -91,7 +91,7 @@ def test_score_files_lie_below_the_claims_file(claims_folder, given):
     (inner / "link.csv").symlink_to(claims_folder / "secret.csv")
     (inner / "out.csv").write_text("1\n2\n")
     text = SCORES.replace('in = "in.csv"', f'in = "{given}"')
-    with refused(r"claims\.toml:4: claim 'false': scores.in is .* must lie below"):
+    with refused(r"claims\.toml:4: claim 'false': scores.in is .* use one below"):
         gate_on(inner, text).prepare()
     if given != "/etc/passwd":
         gate_on(inner, text, root=claims_folder).prepare()
@@ -107,7 +107,7 @@ def test_a_result_shows_paths_that_do_not_depend_on_where_a_checkout_lies(tmp_pa
 
 def test_an_absent_score_file_is_named(claims_folder):
     (claims_folder / "out.csv").unlink()
-    with refused(r"scores\.out is 'out\.csv', which is nothing, must be a regular file"):
+    with refused(r"scores\.out is 'out\.csv', which is nothing; use a regular file"):
         gate_on(claims_folder, SCORES).prepare()
 
 
@@ -186,7 +186,7 @@ def test_a_mechanism_is_audited_again_where_a_file_of_data_changes(mechanism_fol
 
 def test_what_a_mechanism_depends_on_lies_below_the_root_and_is_there(mechanism_folder):
     folder, name = mechanism_folder
-    for given, says in (("../x", "must lie below"), ("gone.json", "which is nothing, must be a regular file or")):
+    for given, says in (("../x", "use one below"), ("gone.json", "which is nothing; use a regular file or")):
         text = mechanism_claim(name) + f'depends = ["{given}"]\n'
         with refused(rf"claims\.toml:5: claim 'ours': depends is '{given}'.*{says}"):
             gate_on(folder, text, trust_code=True).prepare()
@@ -333,7 +333,7 @@ def test_a_trusted_mechanism_is_audited_from_beside_the_file(mechanism_folder):
         ("absent", InputError, "no callable absent"),
         ("number", InputError, "no callable number"),
         ("broken", AuditError, "ValueError: no such luck"),
-        ("wrong", AuditError, "answered 'nothing', must be a number or a vector of numbers"),
+        ("wrong", AuditError, "answered 'nothing'; use a number or a vector of numbers"),
     ],
 )
 def test_what_is_wrong_with_a_mechanism_is_one_line(mechanism_folder, factory, error, says):
@@ -464,7 +464,7 @@ def test_verify_claim_from_python():
     assert verify_claim(scores=scores, epsilon=30.0).verdict == "not-tested"
     with refused(r"unknown key 'epsilonn': did you mean 'epsilon'\?"):
         verify_claim(scores=scores, epsilonn=1.0)
-    with refused("must be a pair"):
+    with refused("use a pair"):
         verify_claim(scores=[1.0, 2.0, 3.0], epsilon=1.0)
     with refused(r"scores\[1\] is ragged"):
         verify_claim(scores=([1.0, 2.0], [[1.0], [1.0, 2.0]]), epsilon=1.0)

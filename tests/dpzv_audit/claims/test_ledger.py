@@ -222,7 +222,7 @@ def test_what_was_lost_or_edited_is_refused_whatever_the_cache_knows(kept, what,
     with refused(says) as caught:
         open_ledger(path, 0.01001 if "error rate" in what else 0.01, memory if remembered else LedgerMemory())
     assert str(caught.value).startswith(f"ledger {path}: ")
-    assert any(cure in str(caught.value) for cure in ("put back", "new_ledger", "must be a file that ledger wrote"))
+    assert any(cure in str(caught.value) for cure in ("put back", "new_ledger", "use a file that ledger wrote"))
 
 
 def test_a_ledger_put_back_to_an_earlier_state_is_refused_by_the_memory(kept, tmp_path):
@@ -450,7 +450,7 @@ def test_a_folder_or_a_device_is_no_ledger(tmp_path):
         open_ledger(tmp_path, 1e-3)
     device = tmp_path / "null"
     device.symlink_to("/dev/null")
-    with refused("is a device, must be a regular file, or absent"):
+    with refused("is a device; use a regular file, or absent"):
         open_ledger(device, 1e-3)
 
 

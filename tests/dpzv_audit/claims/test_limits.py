@@ -52,7 +52,7 @@ REFUSED = {
     "queries": (
         '[[claim]]\nname = "c"\nkind = "attack"\nmethod = "vafl"\nattack = "label_direct"\nsuccess_at_most = 0.5\n'
         f"queries = {HUGE}",
-        f"queries is {HUGE}, must be at most 10000",
+        f"queries is {HUGE}; use at most 10000",
     ),
 }
 SWITCHES = {
@@ -96,7 +96,7 @@ def test_too_large_is_refused_at_once(tmp_path, monkeypatch, cli, short_of_memor
 
 @pytest.mark.parametrize("key", SWITCHES)
 def test_a_switch_is_no_number_in_a_claims_file(tmp_path, key):
-    with refused(rf"claims\.toml:\d+: .*{key} is (True|False)[,:] "):
+    with refused(rf"claims\.toml:\d+: .*{key} is (True|False)[;:] "):
         gate_on(tmp_path, SWITCHES[key]).check()
 
 
@@ -224,9 +224,9 @@ def test_a_check_counts_records_and_loads_none(tmp_path, monkeypatch):
 def test_a_check_tells_what_the_first_line_of_a_table_shows(tmp_path):
     (tmp_path / "t.csv").write_text("a,b,y\n1,2,0\n1,2\n")
     for keys, says in (
-        ('label = "z"', "label is 'z': must be one of a, b, y of "),
+        ('label = "z"', "label is 'z'; use one of a, b, y of "),
         ('label = "y"\nscales = { c = 2.0 }', "scales is 'c'"),
-        ('label = "y"\nclients = 9', "clients is 9, must be at most the 2 columns"),
+        ('label = "y"\nclients = 9', "clients is 9; use at most the 2 columns"),
         ('label = "y"', "line 3 has 2 columns, must have 3"),
     ):
         with refused(says):
@@ -234,7 +234,7 @@ def test_a_check_tells_what_the_first_line_of_a_table_shows(tmp_path):
 
 
 def test_a_check_finds_what_does_not_fit_the_data(tmp_path):
-    with refused(r"claims.toml:5: .*config\.batch_size is 5000, must be at most the 1408 training reco"):
+    with refused(r"claims.toml:5: .*config\.batch_size is 5000; use at most the 1408 training reco"):
         gate_on(tmp_path, METHOD + "config = { batch_size = 5000 }").check()
     with refused("compute_times has 2 entries, must have one for each of the 4 clients"):
         gate_on(tmp_path, METHOD + "config = { compute_times = [1.0, 2.0] }").check()
@@ -367,7 +367,7 @@ def around(tmp_path):
 def test_folders_lie_below_the_claims_file(around, key, given, check):
     line = f'{DATA}data_dir = "{given}"' if key == "data_dir" else f'{DIGITS}config = {{ transformer = "{given}" }}'
     made = gate_on(around, line)
-    with refused(f"claims.toml:.*{key} is .*lies elsewhere, must lie below .*root DIR"):
+    with refused(f"claims.toml:.*{key} is .*lies elsewhere; use one below .*root DIR"):
         made.check() if check else made.prepare()
 
 
@@ -375,12 +375,12 @@ def test_folders_lie_below_the_claims_file(around, key, given, check):
     ("text", "says"),
     [
         (f'{DATA}data_dir = "circle"', "data_dir is 'circle', which cannot be followed"),
-        (f'{DATA}data_dir = "absent"', "data_dir is 'absent', which is nothing, must be a folder below"),
+        (f'{DATA}data_dir = "absent"', "data_dir is 'absent', which is nothing; use a folder below"),
         (
             f'{DATA}data_dir = "claims.toml"',
-            "data_dir is 'claims.toml', which is a regular file, must be a folder below",
+            "data_dir is 'claims.toml', which is a regular file; use a folder below",
         ),
-        (f'{DATA}data_dir = "data"', "leads to .*, must lie below"),
+        (f'{DATA}data_dir = "data"', "leads to .*; use one below"),
         (f'{DIGITS}config = {{ transformer = "model" }}', "whose config.json lies elsewhere"),
     ],
 )
@@ -418,6 +418,6 @@ def test_what_is_no_regular_file_is_refused_without_being_opened(tmp_path, kind)
     text = f'[[claim]]\nname = "c"\nscores = {{ in = "{given}", out = "{given}" }}\nepsilon = 1.0'
     made = gate_on(root, text, root=root)
     for act in (made.check, made.prepare):
-        with refused(f"scores.in is '{given}', which is {kind}, must be a regular file"):
+        with refused(f"scores.in is '{given}', which is {kind}; use a regular file"):
             act()
     listening.close()

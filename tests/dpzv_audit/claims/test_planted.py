@@ -64,8 +64,8 @@ def test_right_mechanisms_keep_their_verdict():
     ("keys", "says"),
     [
         ('mechanism = "planted:soud"', "did you mean 'sound'"),
-        ('mechanism = "planted:sound"\nadversary = "server"', "adversary is 'server', must be 'client' with planted:"),
-        ('mechanism = "planted:actual-divisor"\nadversary = "eavesdropper"', "must be 'add-remove'"),
+        ('mechanism = "planted:sound"\nadversary = "server"', "adversary is 'server'; use 'client' with planted:"),
+        ('mechanism = "planted:actual-divisor"\nadversary = "eavesdropper"', "use 'add-remove'"),
         ('mechanism = "planted:sound"\nexactly_gaussian = true', "exactly_gaussian does not go with"),
         ('mechanism = "planted:sound"\ndepends = ["x"]', "depends does not go with planted:sound, which reads no file"),
     ],
@@ -81,7 +81,7 @@ def test_a_wrong_planted_claim_is_one_line(keys, says):
 def test_an_unknown_name_is_told_at_its_key_and_not_as_a_flag(name):
     text = f'[[claim]]\nname = "a"\nepsilon = 1.0\nmechanism = "planted:{name}"\n'
     gate = gate_on(Path(), text)
-    with refused(f"claims.toml:4: claim 'a': mechanism planted:NAME is '{name}': ") as caught:
+    with refused(f"claims.toml:4: claim 'a': mechanism planted:NAME is '{name}'[:;] ") as caught:
         gate.prepare()
     assert "--" not in str(caught.value)
     assert "one of all" not in str(caught.value)

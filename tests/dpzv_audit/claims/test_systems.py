@@ -218,7 +218,7 @@ def test_who_sees_too_few_labels_plays_no_game(folder):
         ({"sigma": None}, "release does not say sigma, must say channel, clip, clip_scope"),
         ({"noize": 1.0}, "release: TypeError"),
         ({"sampler": "round-robin"}, "release: sampler is 'round-robin'"),
-        ({"batch_size": 91}, "release: batch_size is 91, must lie in [1, dataset_size = "),
+        ({"batch_size": 91}, "release: batch_size is 91; use a number in [1, dataset_size = "),
         ({"delta": 1e-5}, "release holds delta, must leave it to the claim's own key delta"),
     ],
 )
@@ -296,7 +296,7 @@ def test_evidence_is_of_the_code_and_of_the_table(folder):
     keys = {"kind": "attack", "attack": "label_direction", "success_at_most": 0.6, "label": "default"}
     ours = one_claim({"name": "c", "system": f"{name}:train", "csv": "customers.csv", **keys}).claim
     access = Access.of(here / "claims.toml", root=here.parent, trust_code=True)
-    with refused("which is nothing, must be a regular file below"):
+    with refused("which is nothing; use a regular file below"):
         form_of(ours).key(access)
     ours = one_claim({"name": "c", "system": f"{name}:train", "csv": "../customers.csv", **keys}).claim
     before = form_of(ours).key(access)

@@ -150,7 +150,7 @@ def test_several_releases_compose(answer, refusal):
     assert "is a different schedule from the one with 101 participations: add participations=N" in error
     assert answer(flags + " --participations 101 --also rounds=468,participations=1")
     error = refusal(flags + " --also rounds")
-    assert "--also is 'rounds', must be KEY=VALUE" in error
+    assert "--also is 'rounds'; use KEY=VALUE" in error
     assert "did you mean 'rounds'" in refusal(flags + " --also round=3")
 
 

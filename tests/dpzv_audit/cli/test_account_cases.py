@@ -38,4 +38,4 @@ def test_the_tightest_bound_lies_next_to_the_right_one(answer, row):
 def test_a_delta_too_small_is_one_line(answer, row):
     done = answer(f"01-prv17-tiny-delta/{row}")
     assert (done.code, done.out) == (2, "")
-    assert re.fullmatch(r"dpzv-audit: error: --delta is \S+, must be at least 1e-300: .+\n", done.err)
+    assert re.fullmatch(r"dpzv-audit: error: --delta is \S+; use at least 1e-300: .+\n", done.err)

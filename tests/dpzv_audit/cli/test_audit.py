@@ -144,10 +144,10 @@ def test_only_an_assumed_bound_says_what_it_rests_on(answer):
     [
         ("--delta 0", "--delta is 0.0"),
         ("--confidence 95", "--confidence is 95.0"),
-        ("--epsilon -1", "--epsilon is -1.0, must be a finite number of at least 0"),
+        ("--epsilon -1", "--epsilon is -1.0; use a finite number of at least 0"),
         ("--epsilon nan", "--epsilon is nan"),
         ("--fail-on refuted", "--fail-on needs a claim"),
-        ("--epsilon 1 --fail-on never", "--fail-on is 'never': must be one of refuted"),
+        ("--epsilon 1 --fail-on never", "--fail-on is 'never'; use one of refuted"),
         ("--estimator clopper", "--estimator is 'clopper': did you mean 'clopper-pearson'"),
     ],
 )
@@ -190,9 +190,9 @@ def test_a_bound_that_the_user_vouches_for_does_not_say_that_it_assumes_nothing(
     ],
 )
 def test_an_audit_names_its_command_first(words, follows, cli):
-    right = "must be followed by a command: method, system, defence, mechanism, scores, coverage"
+    right = "name a command: method, system, defence, mechanism, scores, coverage"
     line = cli.refusal(f"audit {words}")
-    assert line == f"dpzv-audit: error: audit is followed by {follows}, {right}; see dpzv-audit audit --help"
+    assert line == f"dpzv-audit: error: audit is followed by {follows}; {right}; see dpzv-audit audit --help"
 
 
 def test_missing_files_are_named(files, tmp_path, cli):

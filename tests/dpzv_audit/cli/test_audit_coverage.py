@@ -110,9 +110,9 @@ def test_families_by_name():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("gausian", "family is 'gausian', must be gaussian"),
+        ("gausian", "family is 'gausian'; use gaussian"),
         ("sampled", "family is 'sampled'"),
-        ("sampled:rate=2,rounds=3", "family is 'sampled:rate=2,rounds=3': rate is 2.0, must lie"),
+        ("sampled:rate=2,rounds=3", "family is 'sampled:rate=2,rounds=3': rate is 2.0; use a number"),
         ("sampled:rate=0.1", "family is"),
         ("sampled:rate=x,rounds=2", "'x' is not a number"),
         ("sampled:rate=0.1,rounds=2.5", "whole number"),

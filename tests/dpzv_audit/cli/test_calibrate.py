@@ -140,4 +140,4 @@ def test_add_remove_is_solved_at_a_public_rate_alone(answer, refusal):
     assert not follows["reached"]
     assert "removing a record moves every other record's rate B/D" in follows["reason"]
     refused = refusal(f"{flags} --sample-rate 0.01 --sigma 1 --solve batch-size")
-    assert refused == "dpzv-audit: error: --sample-rate is 0.01, must be left out with --solve batch-size"
+    assert refused == "dpzv-audit: error: --sample-rate is 0.01; leave it out with --solve batch-size"

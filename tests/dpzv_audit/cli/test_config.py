@@ -103,30 +103,30 @@ def test_the_command_line_wins_over_its_file(file, flags, wanted, tmp_path):
     ("text", "says"),
     [
         ("\nepoch = 3", "F:2: unknown key epoch, did you mean epochs?"),
-        ("qqq = 3", "F:1: unknown key qqq, must be an option of attack, see dpzv-audit attack --help"),
+        ("qqq = 3", "F:1: unknown key qqq; use an option of attack, see dpzv-audit attack --help"),
         ("[atack]\nepochs = 3", "F:1: unknown key atack, did you mean attack?"),
-        ('epochs = "ten"', "F:1: epochs is 'ten', must be a whole number"),
-        ("epochs = 2.50", "F:1: epochs is 2.50, must be a whole number"),
-        ("epochs = true", "F:1: epochs is true, must be a whole number"),
-        ("epsilon = [1.0]", "F:1: epsilon is [1.0], must be a number"),
-        ("resume = 1", "F:1: resume is 1, must be true or false"),
-        ("method = 1", "F:1: method is 1, must be text in quotes"),
-        ("[method]\nname = 1", "F:1: method is a table, must be text in quotes"),
-        ("client = ['a']", "F:1: client is 'a', must be a whole number, or a list of such"),
-        ("set = 1", "F:1: set is 1, must be a table, or text such as 'KEY=VALUE', or a list of such"),
+        ('epochs = "ten"', "F:1: epochs is 'ten'; use a whole number"),
+        ("epochs = 2.50", "F:1: epochs is 2.50; use a whole number"),
+        ("epochs = true", "F:1: epochs is true; use a whole number"),
+        ("epsilon = [1.0]", "F:1: epsilon is [1.0]; use a number"),
+        ("resume = 1", "F:1: resume is 1; use true or false"),
+        ("method = 1", "F:1: method is 1; use text in quotes"),
+        ("[method]\nname = 1", "F:1: method is a table; use text in quotes"),
+        ("client = ['a']", "F:1: client is 'a'; use a whole number, or a list of such"),
+        ("set = 1", "F:1: set is 1; use a table, or text such as 'KEY=VALUE', or a list of such"),
         (
             "[set]\nclip = 2020-01-01",
-            "F:1: clip is 2020-01-01, must be a number, text, true, false or a list",
+            "F:1: clip is 2020-01-01; use a number, text, true, false or a list",
         ),
-        ("batch-size = 1\nbatch_size = 2", "F:2: batch_size and batch-size are one option, must be given once"),
+        ("batch-size = 1\nbatch_size = 2", "F:2: batch_size and batch-size are one option; give it once"),
         ("epochs = ", "F: is not valid TOML: Invalid value (at end of document)"),
-        ("\nepochs = 0", "--epochs is 0, must be a whole number of at least 1 (--epochs stands in F:2)"),
-        ("[set]\nmomentum = 'x'", "--set momentum is 'x': must be a number (--set momentum stands in F:1)"),
+        ("\nepochs = 0", "--epochs is 0; use a whole number of at least 1 (--epochs stands in F:2)"),
+        ("[set]\nmomentum = 'x'", "--set momentum is 'x'; use a number (--set momentum stands in F:1)"),
         (
             "dataset = 'digits'\ncsv = 'a.csv'",
             "--dataset does not go with --csv FILE, give one of them (--dataset stands in F:1)",
         ),
-        (None, "--config is 'F', which cannot be read (No such file or directory), must be a readable TOML file"),
+        (None, "--config is 'F', which cannot be read (No such file or directory); use a readable TOML file"),
     ],
 )
 def test_a_mistake_in_a_file_is_one_line(text, says, tmp_path, monkeypatch, cli):
@@ -139,7 +139,7 @@ def test_a_mistake_in_a_file_is_one_line(text, says, tmp_path, monkeypatch, cli)
 def test_two_files_are_refused_and_help_reads_none(cli):
     assert (
         cli.refusal("train --config a.toml --config=b.toml")
-        == "dpzv-audit: error: --config is given 2 times, must be given once"
+        == "dpzv-audit: error: --config is given 2 times; give it once"
     )
     assert cli("train --config a.toml --help").code == 0
 

@@ -63,8 +63,8 @@ def test_public_constants_are_no_fit(table):
     [
         ("no,yes", None),
         ("no", "must have 2 to"),
-        ("no,maybe", "has label 'yes', must be one of"),
-        (",", "--classes is ',', must be labels with commas between them"),
+        ("no,maybe", "has label 'yes'; use one of"),
+        (",", "--classes is ','; use labels with commas between them"),
     ],
 )
 def test_classes_by_flag(given, names, table, tmp_path, cli):

@@ -132,10 +132,10 @@ def test_download_fetches_into_the_data_folder_before_loading(tmp_path, monkeypa
 
 SCHEDULES = [
     ("vafl", ["activation=foo"], ["--set activation is 'foo'", "'cyclic' or 'random'"]),
-    ("vafl", ["compute_times=fast"], ["--set compute_times is 'fast': must be a list, such as [1, 1, 2]"]),
+    ("vafl", ["compute_times=fast"], ["--set compute_times is 'fast'; use a list, such as [1, 1, 2]"]),
     ("vafl", ["compute_times=[1,0,1,1]"], ["--set compute_times: compute_times must all be above 0"]),
     ("vafl", ["activation_probabilities=[1,1,1,1]"], ["activation_probabilities need activation random"]),
-    ("vafl", ["activation=random", "compute_times=[1,1,1,1]"], ["activation must be cyclic, not random"]),
+    ("vafl", ["activation=random", "compute_times=[1,1,1,1]"], ["use activation cyclic, not random"]),
     ("split", ["compute_times=[1,1,1,1]"], ["--set compute_times", "all clients take part in every round"]),
 ]
 

@@ -636,7 +636,7 @@ def test_a_file_of_a_transcript_is_no_link(folder, name, capsys, caplog):
     (folder / "run" / name).symlink_to(folder / "elsewhere")
     _, run = PLACES["manifest"]
     found = check(folder, run, "manifest", capsys, caplog, codes=(2,))
-    assert f"run/{name}: is a link, must be a regular file" in found.line
+    assert f"run/{name}: is a link; use a regular file" in found.line
 
 
 LOCKS = {"fifo": fifo, "zero": SPECIAL["zero"], "loop": SPECIAL["loop"], "folder": SPECIAL["folder"]}
@@ -701,7 +701,7 @@ def test_scores_are_confined_when_they_are_opened(folder, tmp_path):
     subject = form_of(placed.claim).subject(access, 0, None)
     (folder / "in.csv").unlink()
     (folder / "in.csv").symlink_to(tmp_path / "secret.csv")
-    with refused(r"in\.csv: leads to .*secret\.csv, must lie below"):
+    with refused(r"in\.csv: leads to .*secret\.csv; use one below"):
         subject.pools["scores"].draw(0)
 
 

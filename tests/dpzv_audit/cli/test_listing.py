@@ -76,5 +76,5 @@ def test_an_unknown_kind_suggests_the_nearest_or_lists_the_choices():
     with pytest.raises(InputError) as caught:
         list_what(what="attack", as_json=False)
     assert said(caught.value) == "WHAT is 'attack': did you mean 'attacks'?"
-    with refused("must be one of methods, defences, .*, planted, adversaries$"):
+    with refused("use one of methods, defences, .*, planted, adversaries$"):
         list_what(what="zebras", as_json=False)

@@ -13,23 +13,23 @@ HALVED = "Memory ran out: from then on 2 trainings at a time, to the same number
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("account --sigma one", "--sigma is 'one', must be a number"),
-        ("calibrate --epsilon one", "--epsilon is 'one', must be a number"),
-        ("account --rounds 2.5", "--rounds is '2.5', must be a whole number"),
+        ("account --sigma one", "--sigma is 'one'; use a number"),
+        ("calibrate --epsilon one", "--epsilon is 'one'; use a number"),
+        ("account --rounds 2.5", "--rounds is '2.5'; use a whole number"),
         ("account --clipp 5", "No such option: --clipp, did you mean --clip?"),
         ("account --batch 5", "No such option: --batch, did you mean --batch-size or --batch-coupling?"),
         ("account --zzz 5", "No such option: --zzz"),
         ("account --sigma", "Option '--sigma' requires an argument."),
-        ("attack --set clip=a", "--set clip is 'a': must be a number"),
-        ("attack --set directions=1.5", "--set directions is 1.5: must be a whole number"),
-        ("train --set top_model=2", "--set top_model is 2: must be true or false"),
-        ("train --set epochs=0", "--set epochs is 0: must be at least 1"),
-        ("train --delta 1", "--delta is 1.0: must be below 1"),
-        ("train --batch-size 9999", "--batch-size is 9999, must be at most the 1408 training records"),
-        ("attack --attack-set a=1", "--attack-set is 'a': must be one of rule, estimator"),
+        ("attack --set clip=a", "--set clip is 'a'; use a number"),
+        ("attack --set directions=1.5", "--set directions is 1.5; use a whole number"),
+        ("train --set top_model=2", "--set top_model is 2; use true or false"),
+        ("train --set epochs=0", "--set epochs is 0; use at least 1"),
+        ("train --delta 1", "--delta is 1.0; use less than 1"),
+        ("train --batch-size 9999", "--batch-size is 9999; use at most the 1408 training records"),
+        ("attack --attack-set a=1", "--attack-set is 'a'; use one of rule, estimator"),
         (
             "attack --attack label_norm --attack-set a=1",
-            "--attack-set is 'a', must be left out: there is nothing to choose from",
+            "--attack-set is 'a'; leave it out: there is nothing to choose from",
         ),
         ("calibrat", "No such command 'calibrat'. Did you mean 'calibrate'?"),
         (
@@ -48,9 +48,9 @@ HALVED = "Memory ran out: from then on 2 trainings at a time, to the same number
         ("train MNIST x", "Got unexpected extra arguments (MNIST x), did you mean --dataset mnist?"),
         ("verify a.toml b.toml", "Got unexpected extra argument (b.toml)"),
         ("attack --method DPZV", "--method is 'DPZV': did you mean 'dpzv'?"),
-        ("attack --method foo", "--method is 'foo': see dpzv-audit list methods"),
+        ("attack --method foo", "--method is 'foo'; see dpzv-audit list methods"),
         ("attack --attack label_dirct", "--attack is 'label_dirct': did you mean 'label_direct'?"),
-        ("attack --attack foo", "--attack is 'foo': see dpzv-audit list attacks"),
+        ("attack --attack foo", "--attack is 'foo'; see dpzv-audit list attacks"),
     ],
 )
 def test_a_mistake_of_form_names_what_was_given(arguments, says, cli):
@@ -222,10 +222,10 @@ def test_a_flag_that_would_say_nothing_is_refused(arguments, says, monkeypatch, 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (f"account {NUMBERS} --sigma 1e-300", "--sigma is 1e-300, must lie between"),
-        ("account --method dpzv --dataset-size 10", "batch_size is 64, must be at most the 10 training"),
-        ("account --method dpzv --dataset-size 10 --batch-size 20", "--batch-size is 20, must be"),
-        ("calibrate --epsilon 1 --method dpzv --dataset-size 10", "batch_size is 64, must be at"),
+        (f"account {NUMBERS} --sigma 1e-300", "--sigma is 1e-300; use a number between"),
+        ("account --method dpzv --dataset-size 10", "batch_size is 64; use at most the 10 training"),
+        ("account --method dpzv --dataset-size 10 --batch-size 20", "--batch-size is 20; use"),
+        ("calibrate --epsilon 1 --method dpzv --dataset-size 10", "batch_size is 64; use at"),
     ],
 )
 def test_a_number_out_of_range_names_its_flag(arguments, says, cli):

@@ -178,10 +178,10 @@ def test_a_cell_on_which_workers_die_is_one_that_failed(tmp_path):
     [
         ("--methods dpzv,valf", "--methods is 'valf': did you mean 'vafl'"),
         ("--attacks label_drect", "--attacks is 'label_drect': did you mean 'label_direct'"),
-        ("--methods ,", "--methods is ',', must be names separated by commas, or all"),
-        ("--epsilons one", "--epsilons is 'one', must be numbers separated by commas"),
+        ("--methods ,", "--methods is ','; use names separated by commas, or all"),
+        ("--epsilons one", "--epsilons is 'one'; use numbers separated by commas"),
         ("--protect gradients", "--protect is 'gradients': did you mean 'gradient'"),
-        ("--epsilons 0", "--epsilons is '0', must be finite numbers above 0"),
+        ("--epsilons 0", "--epsilons is '0'; use finite numbers above 0"),
         ("--dataset digit", "did you mean 'digits'"),
         ("--batch-size 5000", "--batch-size is 5000"),
         ("--defences label-r", "--defences is 'label-r': did you mean 'label-rr'"),
@@ -189,7 +189,7 @@ def test_a_cell_on_which_workers_die_is_one_that_failed(tmp_path):
             "--defences label-rr:epsilom=1",
             "--defences is 'label-rr:epsilom=1': its setting is 'epsilom': did you mean 'epsilon'",
         ),
-        ("--defences ' , '", "must be names separated by commas, or all"),
+        ("--defences ' , '", "use names separated by commas, or all"),
     ],
 )
 def test_mistakes_are_one_line_before_anything_runs(change, message, tmp_path, cli):
@@ -357,7 +357,7 @@ def test_self_check_prints_controls_and_fails_where_one_does(cli, monkeypatch, t
     assert "label_direct fails its own controls: positive" in done.err
 
     line = cli.refusal("attack --method vafl --self-check --trials 2")
-    assert "--trials is 2, must be 16 or more with --self-check" in line
+    assert "--trials is 2; use 16 or more with --self-check" in line
 
 
 @pytest.mark.ci

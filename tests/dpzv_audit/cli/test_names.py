@@ -61,12 +61,12 @@ def test_no_code_reads_what_an_error_says():
 
 
 def test_an_error_says_its_field_value_and_rule():
-    error = InputError("must be above 0; see ‹max_minutes›", "trial_seconds", -1)
+    error = InputError("use more than 0; see ‹max_minutes›", "trial_seconds", -1)
     assert (error.field, error.value) == ("trial_seconds", -1)
-    assert str(error) == "trial_seconds is -1, must be above 0; see max_minutes"
-    assert error.said(flag) == "--trial-seconds is -1, must be above 0; see --max-minutes"
+    assert str(error) == "trial_seconds is -1; use more than 0; see max_minutes"
+    assert error.said(flag) == "--trial-seconds is -1; use more than 0; see --max-minutes"
     assert (
-        str(error.placed("claims.toml:3: ")) == "claims.toml:3: trial_seconds is -1, must be above 0; see max_minutes"
+        str(error.placed("claims.toml:3: ")) == "claims.toml:3: trial_seconds is -1; use more than 0; see max_minutes"
     )
     assert str(InputError(": did you mean 'b'?", "name", "a")) == "name is 'a': did you mean 'b'?"
     assert str(InputError("is missing", "label")) == "label is missing"
@@ -82,19 +82,19 @@ def test_names_in_a_path_stay_as_they_are():
 def test_outside_a_command_every_field_is_a_flag():
     with pytest.raises(InputError) as caught:
         check_count("batch_size", 0)
-    assert said(caught.value) == "--batch-size is 0, must be a whole number of at least 1"
+    assert said(caught.value) == "--batch-size is 0; use a whole number of at least 1"
 
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("--method dpzv --set clip=-1", "--set clip is -1: must be above 0"),
-        ("--epochs 0", "--epochs is 0, must be a whole number of at least 1"),
-        ("--delta 2", "--delta is 2.0: must be below 1"),
-        ("--max-grad-norm -1", "--clip is -1.0: must be above 0"),
-        ("--sample-rate 2", "--sample-rate is 2.0: must be at most 1"),
+        ("--method dpzv --set clip=-1", "--set clip is -1; use more than 0"),
+        ("--epochs 0", "--epochs is 0; use a whole number of at least 1"),
+        ("--delta 2", "--delta is 2.0; use less than 1"),
+        ("--max-grad-norm -1", "--clip is -1.0; use more than 0"),
+        ("--sample-rate 2", "--sample-rate is 2.0; use at most 1"),
         ("--clip 3 --set clip=1", "--set clip=1 contradicts --clip, give one of them"),
-        ("--batch-size 5000", "--batch-size is 5000, must be at most the 1408 training records"),
+        ("--batch-size 5000", "--batch-size is 5000; use at most the 1408 training records"),
     ],
 )
 def test_a_field_is_called_by_what_gave_it(arguments, line, cli):

@@ -59,12 +59,12 @@ def test_ctrl_c_keeps_what_is_done_and_resume_goes_on_with_it(tmp_path, cli, mon
     ("arguments", "line"),
     [
         ("reproduce czofo-table", "NAME is 'czofo-table': did you mean 'czofo-table"),
-        ("reproduce czofo-table4 --row 'q = 7'", "--row is 'q = 7', must be part of a row's label"),
+        ("reproduce czofo-table4 --row 'q = 7'", "--row is 'q = 7'; use part of a row's label"),
         ("reproduce czofo-table4 --epochs 0", "--epochs is 0"),
         ("reproduce czofo-table4 --trials 0", "--trials is 0"),
         ("reproduce czofo-table4 --records 0", "--records is 0"),
-        ("reproduce czofo-table4 --records 1", "batch_size is 64, must be at most the 1 training records"),
-        ("reproduce czofo-table4 --records 9999", "--records is 9999, must be at most 1408: digits has"),
+        ("reproduce czofo-table4 --records 1", "batch_size is 64; use at most the 1 training records"),
+        ("reproduce czofo-table4 --records 9999", "--records is 9999; use at most 1408: digits has"),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(arguments, line, tmp_path, cli):

@@ -71,8 +71,8 @@ def test_a_training_has_noise_that_no_seed_gives_and_one_with_a_noise_seed_has_n
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("--method vafl --noise-seed 3", "--noise-seed is 3, must be left out: vafl adds no noise"),
-        ("--sigma 0 --noise-seed 3", "--noise-seed is 3, must be left out: dpzv adds no noise"),
+        ("--method vafl --noise-seed 3", "--noise-seed is 3; leave it out: vafl adds no noise"),
+        ("--sigma 0 --noise-seed 3", "--noise-seed is 3; leave it out: dpzv adds no noise"),
         ("--noise-seed -1", "--noise-seed is -1"),
         ("--set entropy=os", "--set is 'entropy'"),
     ],

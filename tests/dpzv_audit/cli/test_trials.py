@@ -94,7 +94,7 @@ PILOTS = 4
     [
         ("raises", 3, "training 3 raised RuntimeError: no such layer"),
         ("hangs", 3, "training 3 took longer than --trial-seconds 4"),
-        ("nan", 2, "training 3: a 'scalar' of round 9 from party 0 to party 1 holds nan, must be finite"),
+        ("nan", 2, "training 3: a 'scalar' of round 9 from party 0 to party 1 holds nan; use finite"),
         ("interrupted", 130, "2 trainings are kept in"),
     ],
 )

@@ -63,7 +63,7 @@ def test_rows_do_not_depend_on_the_rows_beside_them(tmp_path):
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (b"\n", "line 3 starts '', must be __label__1 or __label__2, a space and text"),
+        (b"\n", "line 3 starts ''; use __label__1 or __label__2, a space and text"),
         (b"__label__3 text\n", "line 3 starts '__label__3 text'"),
         (b"__label__1\n", "line 3 starts '__label__1'"),
         (b"__label__1   \n", "line 3 starts '__label__1'"),

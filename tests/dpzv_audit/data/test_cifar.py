@@ -85,7 +85,7 @@ def test_the_archive_reads_as_the_files_it_holds(folder):
 def test_an_archive_with_another_md5_or_without_a_batch_is_refused(folder):
     spec = packed(folder, NAMES[1:])
     assert "holds no complete cifar-10-batches-bin/data_batch_1.bin" in refused(folder, spec)
-    assert f"must be {CIFAR.remote[0].digest}" in refused(folder)
+    assert f"not {CIFAR.remote[0].digest}" in refused(folder)
 
 
 def test_fewer_or_shorter_batches_only_when_asked_for(folder):
@@ -113,7 +113,7 @@ def test_a_shorter_batch_is_refused_without_subset(folder):
 def test_a_subset_must_still_be_whole_rows(folder, size):
     path = folder / CIFAR_FOLDER / "data_batch_1.bin"
     path.write_bytes(BATCHES["data_batch_1.bin"].tobytes()[:size])
-    assert f"{path}: is truncated: {size} bytes, must be whole rows of 3073" in refused(folder, subset=True)
+    assert f"{path}: is truncated: {size} bytes; use whole rows of 3073" in refused(folder, subset=True)
 
 
 def test_a_longer_file_is_refused_after_a_bounded_read(folder):
@@ -127,7 +127,7 @@ def test_labels_out_of_range_and_out_of_balance_are_refused(folder):
     table = BATCHES["data_batch_1.bin"].copy()
     table[4, 0] = 10
     path.write_bytes(table.tobytes())
-    assert "cifar10: train labels run from 0 to 10, must lie in 0 .. 9" in refused(folder, subset=True)
+    assert "cifar10: train labels run from 0 to 10; use numbers in 0 .. 9" in refused(folder, subset=True)
     table[4, 0] = 5
     path.write_bytes(table.tobytes())
     assert "train has 9 to 11 records a class, the original has 10 of each" in refused(folder)

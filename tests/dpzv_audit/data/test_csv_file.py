@@ -76,7 +76,7 @@ def test_a_test_file_of_its_own(tmp_path):
     assert (len(data.train), len(data.test)) == (100, 7)
     assert data.train.features[0][:, 0].tolist() == list(range(100))
     assert sorted(data.digests) == ["csv/own.csv", "test/later.csv"]
-    assert "later.csv: line 2 has label 'n0', must be one of 'm0', 'm1', 'm2'" in refused(
+    assert "later.csv: line 2 has label 'n0'; use one of 'm0', 'm1', 'm2'" in refused(
         write(tmp_path, label="m{}"), test=other, classes=["m0", "m1", "m2"]
     )
 
@@ -93,7 +93,7 @@ def test_another_separator(tmp_path):
     path = tmp_path / "s.csv"
     path.write_text('a;b;y\n1;2;"x"\n3;4;"z"\n')
     assert load_csv(path, label="y", separator=";").shapes == ((1,), (1,))
-    assert "separator is '; ', must be one character" in refused(path, separator="; ")
+    assert "separator is '; '; use one character" in refused(path, separator="; ")
 
 
 @pytest.mark.parametrize(
@@ -110,11 +110,11 @@ def test_labels_that_are_no_classes_are_refused(tmp_path):
     path.write_text("a,y\n" + "".join(f"{n},{n}\n" for n in range(1001)))
     assert "label column 'y' has 1001 distinct values, must have 2 to 1000" in refused(path, categories=[], clients=1)
     path.write_text("a,y\n1,x\n2,\n3,z\n")
-    assert "line 3, column 'y': is empty, must be a label" in refused(path, categories=[], clients=1)
+    assert "line 3, column 'y': is empty; use a label" in refused(path, categories=[], clients=1)
 
 
 def test_a_missing_file_is_told(tmp_path):
-    assert f"{tmp_path}/absent.csv: no such file; must be a CSV file" in refused(tmp_path / "absent.csv")
+    assert f"{tmp_path}/absent.csv: no such file; use a CSV file" in refused(tmp_path / "absent.csv")
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_names_quoted_twice_are_told_as_such(tmp_path, text, name):
     path = tmp_path / "twice.csv"
     path.write_text(text)
     told = refused(path, categories=[])
-    assert told.startswith(f'{path}: line 1 quotes column names twice (""{name}""): must be {name} or "{name}"; remove')
+    assert told.startswith(f'{path}: line 1 quotes column names twice (""{name}""); use {name} or "{name}"; remove')
 
 
 def test_a_quote_within_a_name_is_no_doubled_one(tmp_path):

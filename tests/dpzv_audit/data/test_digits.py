@@ -51,5 +51,5 @@ def test_registry_loads_by_name_and_suggests_the_nearest():
         load("digit")
     with refused(r"dataset is 'cifar': did you mean 'cifar10'\?$"):
         load("cifar")
-    with refused("dataset is 'zebras': see dpzv-audit list datasets$"):
+    with refused("dataset is 'zebras'; see dpzv-audit list datasets$"):
         load("zebras")

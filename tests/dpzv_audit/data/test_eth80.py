@@ -75,7 +75,7 @@ def test_colour_and_size_are_fixed_arithmetic_on_each_image_alone(folder, images
 def test_other_files_are_refused(tmp_path, images):
     path = tmp_path / ETH80_FILE
     np.savez(path, images=images[:79], labels=LABELS[:79])
-    with refused(r"images has shape \(79, 16, 64, 64, 3\) of uint8, must be \(80, 16, 64, 64, 3\) of kind 'u'"):
+    with refused(r"images has shape \(79, 16, 64, 64, 3\) of uint8; use \(80, 16, 64, 64, 3\) of kind 'u'"):
         load("eth80", data_dir=tmp_path)
     np.savez(path, images=images, labels=np.sort(np.arange(80) % 7))
     with refused(r"labels 0 \.\. 7 have \[12, 12, 12, 11, 11, 11, 11, 0\] objects"):

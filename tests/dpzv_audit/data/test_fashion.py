@@ -58,7 +58,7 @@ def test_mnist_in_its_place_is_told_by_the_md5(tmp_path):
     files = written(tmp_path)
     other = idx_bytes(arrays()["train_images"][::-1].copy())
     (tmp_path / "fashion-mnist" / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(other))
-    with refused(f"must be {files.train_images.md5}"):
+    with refused(f"not {files.train_images.md5}"):
         load_fashion_mnist(data_dir=tmp_path, files=files)
 
 

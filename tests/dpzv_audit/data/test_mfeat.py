@@ -63,15 +63,15 @@ def test_each_column_has_its_divisor():
 
 def test_other_contents_are_refused(tmp_path):
     write(tmp_path, views()[:5])
-    assert "X has shape (1, 5) of object, must be a cell array of 6 views" in refusal(tmp_path)
+    assert "X has shape (1, 5) of object; use a cell array of 6 views" in refusal(tmp_path)
     write(tmp_path, [*views()[:5], views()[5][:, :46]])
-    assert "view 'Zernike moments' has shape (2000, 46), must be (2000, 47)" in refusal(tmp_path)
+    assert "view 'Zernike moments' has shape (2000, 46); use (2000, 47)" in refusal(tmp_path)
     broken = views()
     broken[1][7, 3] = np.nan
     write(tmp_path, broken)
     assert "view 'Fourier coefficients' holds nan or inf" in refusal(tmp_path)
     write(tmp_path, Y=np.repeat(np.arange(10, dtype=np.uint8), 200)[None])
-    assert "Y must be 1 .. 10, 200 records of each" in refusal(tmp_path)
+    assert "use Y from 1 to 10, 200 records of each" in refusal(tmp_path)
     savemat(tmp_path / MFEAT_FILE, {"Y": np.ones((1, 2000))})
     assert "has no variable 'X'" in refusal(tmp_path)
 

@@ -116,7 +116,7 @@ def test_a_file_cut_within_its_gzip_header_is_refused(folder):
 
 def test_an_empty_file_is_refused(folder):
     image_file(folder).write_bytes(b"")
-    assert "is truncated: 0 bytes, must be 15696" in refusal(folder)
+    assert "is truncated: 0 bytes, not 15696" in refusal(folder)
 
 
 @pytest.mark.parametrize("place", [12, 200, 5000, -6])
@@ -138,17 +138,17 @@ def test_the_md5_catches_what_is_well_formed(folder, gzipped):
     content = idx_bytes(images)
     path.write_bytes(gzip.compress(content) if gzipped else content)
     found = hashlib.md5(content).hexdigest()
-    assert f"{path}: md5 of what it holds is {found}, must be {FILES.train_images.md5}" in refusal(folder)
+    assert f"{path}: md5 of what it holds is {found}, not {FILES.train_images.md5}" in refusal(folder)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"<html><body>not found</body></html>", "is truncated: 35 bytes, must be 15696"),
-        (idx_bytes(arrays()["train_labels"]), "is truncated: 28 bytes, must be 15696"),
-        (idx_bytes(arrays()["test_images"]), "is truncated: 3936 bytes, must be 15696"),
-        (idx_bytes(arrays()["train_images"])[:10], "is truncated: 10 bytes, must be 15696"),
-        (idx_bytes(arrays()["train_images"])[:-1], "is truncated: 15695 bytes, must be 15696"),
+        (b"<html><body>not found</body></html>", "is truncated: 35 bytes, not 15696"),
+        (idx_bytes(arrays()["train_labels"]), "is truncated: 28 bytes, not 15696"),
+        (idx_bytes(arrays()["test_images"]), "is truncated: 3936 bytes, not 15696"),
+        (idx_bytes(arrays()["train_images"])[:10], "is truncated: 10 bytes, not 15696"),
+        (idx_bytes(arrays()["train_images"])[:-1], "is truncated: 15695 bytes, not 15696"),
         (idx_bytes(arrays()["train_images"]) + b"\x00", "goes on after its last record"),
     ],
 )
@@ -195,7 +195,7 @@ def test_missing_file_says_where_to_put_it(folder):
 
 def test_missing_folder_names_what_pointed_there(tmp_path, monkeypatch):
     absent = tmp_path / "absent"
-    assert refusal(absent).startswith(f"data_dir is {absent}, which does not exist; must be the folder")
+    assert refusal(absent).startswith(f"data_dir is {absent}, which does not exist; use the folder")
     file = tmp_path / "file"
     file.write_bytes(b"")
     assert refusal(file).startswith(f"data_dir is {file}, which is not a folder")

@@ -40,8 +40,8 @@ def test_a_partition_divides_or_is_refused_with_numbers_that_do(length, clients)
         assert len(equal_runs(numbered(2, length), clients)) == clients
         return
     text = refusal(split_evenly, length, clients, name="clients", of="features")
-    assert text.startswith(f"clients is {clients}, must divide the {length} features")
-    offered = [int(word) for word in text.rsplit("one of ", 1)[1].split(", ")]
+    assert text.startswith(f"clients is {clients}; use a divisor of the {length} features")
+    offered = [int(word) for word in text.rsplit(": ", 1)[1].split(", ")]
     assert offered == [n for n in range(1, length + 1) if length % n == 0]
 
 
@@ -64,7 +64,7 @@ def test_blocks_are_contiguous_and_own_their_data():
 
 @pytest.mark.parametrize("clients", [0, -1])
 def test_no_clients_are_refused(clients):
-    with refused(f"clients is {clients}, must be a whole number of at least 1"):
+    with refused(f"clients is {clients}; use a whole number of at least 1"):
         split_evenly(4, clients, name="clients", of="image rows")
 
 

@@ -83,5 +83,5 @@ def test_other_numbers_of_clients_than_the_one_a_set_has_are_refused():
     halves = {"halves": Partition(clients=2, takes="2", fixed=True)}
     ours = DataSpec(name="ours", summary="", reader=load, partitions=halves, package="numpy")
     assert ours.choose(2, None) == ours.choose(None, None) == ("halves", 2)
-    with refused("clients is 3, must be 2 for halves"):
+    with refused("clients is 3; use 2 for halves"):
         ours.choose(3, None)

@@ -96,7 +96,7 @@ def test_malformed_folders_are_refused(folder):
 
 def test_a_size_is_checked_before_room_is_made_for_it(folder):
     for size in (0, 32, 10**9):
-        assert f"size is {size}, must" in refusal(folder, size=size)
+        assert f"size is {size}; use a" in refusal(folder, size=size)
 
 
 def test_a_missing_part_or_folder_is_refused(folder, tmp_path):
@@ -113,10 +113,10 @@ def test_a_missing_part_or_folder_is_refused(folder, tmp_path):
 def test_images_of_another_size_or_shape_are_refused(folder):
     path = folder / "airplane" / "train" / "airplane_0001_003.png"
     Image.fromarray(picture(1, side=32)).save(path)
-    assert f"{path}: is 32 pixels wide, must be 16 like airplane_0001_001.png" in refusal(folder)
+    assert f"{path}: is 32 pixels wide; use 16 like airplane_0001_001.png" in refusal(folder)
     Image.fromarray(picture(1)[:8]).save(path)
-    assert f"{path}: is 16 x 8 pixels, must be square" in refusal(folder)
-    assert "size is 5, must divide the 16 pixels of the images' side" in refusal(folder, size=5)
+    assert f"{path}: is 16 x 8 pixels; use square" in refusal(folder)
+    assert "size is 5; use a divisor of the 16 pixels of the images' side" in refusal(folder, size=5)
 
 
 def test_what_is_no_image_is_refused(folder):
@@ -140,7 +140,7 @@ def test_a_bomb_of_a_png_is_refused_by_its_header(folder):
         path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + body)
         text = refusal(folder)
         # beyond Pillow's own limit its warning comes first
-        reason = "is no PNG or JPEG image" if side > 9_459 else f"is {side} x {side} pixels, must be square, at most"
+        reason = "is no PNG or JPEG image" if side > 9_459 else f"is {side} x {side} pixels; use square images, at most"
         assert text.startswith(f"{path}: {reason}")
 
 
@@ -156,7 +156,7 @@ def test_modelnet40_wants_all_its_classes_unless_asked_for_a_subset(folder, tmp_
     (folder / "bed").rename(folder / "xbox")
     assert load("modelnet40", data_dir=folder, subset=True, size=8).train.labels.tolist() == [0, 0, 1, 1, 39]
     (folder / "mnist").mkdir()
-    with refused("mnist: is no class, must be one of airplane, bathtub"):
+    with refused("mnist: is no class; use one of airplane, bathtub"):
         load("modelnet40", data_dir=folder, subset=True, size=8)
     (tmp_path / "modelnet40").mkdir()
     with refused(r"modelnet40/airplane: no such file; get ModelNet40's 12 shaded renders"):

@@ -26,7 +26,7 @@ def test_the_order_is_fixed_for_good_and_follows_the_seed():
 
 
 def test_one_record_cannot_be_split():
-    with refused("there are 1 records, must be at least 2"):
+    with refused("there are 1 records; use at least 2"):
         fixed_split(1, seed=0)
 
 
@@ -46,7 +46,7 @@ def _joined(data):
     return np.concatenate([block.reshape(len(data.train), -1) for block in data.train.features], axis=1)
 
 
-@pytest.mark.parametrize(("count", "line"), [(0, "records is 0"), (1409, "records is 1409, must be at most 1408")])
+@pytest.mark.parametrize(("count", "line"), [(0, "records is 0"), (1409, "records is 1409; use at most 1408")])
 def test_a_sample_of_none_or_of_more_than_there_are_is_one_line(count, line):
     with refused(line):
         sample_of_training(load("digits"), count)

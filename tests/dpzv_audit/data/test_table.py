@@ -92,8 +92,8 @@ def test_long_files_are_read_in_chunks(tmp_path):
         (GOOD + "1_000,red,Bonn,a\n", "line 4, column 'age': '1_000' is not a number"),
         (GOOD + "٣,red,Bonn,a\n", "line 4, column 'age': '٣' is not a number"),
         (GOOD + "nan,red,Bonn,a\n", "line 4, column 'age': 'nan' is not a finite number"),
-        (GOOD + "1e400,red,Bonn,a\n", "line 4, column 'age': '1e400' is too large, must be at most 3.4e+38"),
-        (GOOD + "1e40,red,Bonn,a\n", "line 4, column 'age': '1e40' is too large, must be at most 3.4e+38"),
+        (GOOD + "1e400,red,Bonn,a\n", "line 4, column 'age': '1e400' is too large; use at most 3.4e+38"),
+        (GOOD + "1e40,red,Bonn,a\n", "line 4, column 'age': '1e40' is too large; use at most 3.4e+38"),
         (GOOD + "1,red,Bonn\n", "line 4 has 3 columns, must have 4"),
         (GOOD + "1,red,Bonn,a,5\n", "line 4 has 5 columns, must have 4"),
         (GOOD + '1,"red,Bonn,a\n', "line 4 cannot be read"),
@@ -187,7 +187,7 @@ def test_runs_of_columns_reassemble_and_differ_by_one_at_most(names, data):
     assert [name for run in runs for name in run] == names
     assert len(runs) == clients
     assert max(map(len, runs)) - min(map(len, runs)) <= 1
-    with refused("must be at most the"):
+    with refused("use at most the"):
         column_runs(names, len(names) + 1)
 
 

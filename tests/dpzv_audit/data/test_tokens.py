@@ -69,7 +69,7 @@ def test_other_lengths_and_clients_are_refused():
         return choose_tokenizer(None, clients=clients, length=10, vocabulary=9)
 
     assert choose(5) == HashTokenizer(length=10, vocabulary=9)
-    with refused("clients is 3, must divide the 10 tokens: one of 1, 2, 5, 10"):
+    with refused("clients is 3; use a divisor of the 10 tokens: 1, 2, 5, 10"):
         choose(3)
     with refused("partition is 'words', imdb has only one: runs"):
         load("imdb", partition="words")

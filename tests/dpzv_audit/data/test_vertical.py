@@ -66,12 +66,12 @@ def test_the_fingerprint_of_token_ids_counts_their_vocabulary():
         ((block(2, 3), block(3, 3)), labels(0, 1), r"features\[1\] has shape \(3, 3\)"),
         ((block(2),), labels(0, 1), r"features\[0\] has shape \(2,\)"),
         ((block(2, 0),), labels(0, 1), r"features\[0\] has shape \(2, 0\)"),
-        ((block(2, 3).astype(np.float64),), labels(0, 1), "float64, must be an array of float32"),
-        ((block(2, 3).tolist(),), labels(0, 1), "list, must be an array of float32"),
+        ((block(2, 3).astype(np.float64),), labels(0, 1), "float64; use an array of float32"),
+        ((block(2, 3).tolist(),), labels(0, 1), "list; use an array of float32"),
         ((block(3, 2).T,), labels(0, 1), "not C-contiguous"),
         ((np.array([[0.0, np.nan]], dtype=np.float32),), labels(0), "nan or inf"),
         ((np.array([[0.0, -np.inf]], dtype=np.float32),), labels(0), "nan or inf"),
-        ((block(2, 3),), labels(0, 1).astype(np.int32), "labels is int32, must be an array of int64"),
+        ((block(2, 3),), labels(0, 1).astype(np.int32), "labels is int32; use an array of int64"),
         ((block(2, 3),), labels(0, 1).reshape(2, 1), "labels has shape"),
         ((block(0, 3),), labels(), "labels has shape"),
     ],
@@ -85,7 +85,7 @@ def test_malformed_records_are_refused(features, y, message):
 def test_labels_out_of_range_are_refused(bad):
     good = records((1, 2))
     wrong = records((2, 2), y=(0, bad))
-    with refused(r"test labels run from .* must lie in 0 \.\. 2"):
+    with refused(r"test labels run from .* use numbers in 0 \.\. 2"):
         dataset(good, wrong)
 
 
@@ -93,7 +93,7 @@ def test_parts_that_differ_in_blocks_are_refused():
     one = records((1, 2))
     wider = records((1, 3))
     for other in (wider, records((1, 2), (1, 2))):
-        with refused("must be the same"):
+        with refused("use the same"):
             dataset(one, other)
 
 
@@ -124,11 +124,11 @@ def test_blocks_of_token_ids_need_their_vocabulary():
         text(tokens([0, 4]), 4)
     with refused(r"token id 9 must lie in 0 \.\. 4"):
         text(tokens([0, 4]), 5, tokens([9, 0]))
-    with refused("vocabulary is None, must be None where no block is int64"):
+    with refused("vocabulary is None; use None where no block is int64"):
         text(tokens([0, 4]), None)
-    with refused("vocabulary is 5, must be None where no block is int64"):
+    with refused("vocabulary is 5; use None where no block is int64"):
         text(block(2, 2), 5)
-    with refused("token ids must be at least 0"):
+    with refused("use token ids of at least 0"):
         text(tokens([0, -1]), 5)
 
 

@@ -272,8 +272,8 @@ def test_a_chunk_on_which_workers_always_die_is_one_line(tmp_path):
     ("given", "words"),
     [
         ((None, "dask", None), "executor dask needs scheduler"),
-        ((2, "dask", "tcp://x:1"), "jobs is 2, must be left out with executor dask"),
-        ((None, None, "tcp://x:1"), "must be used with executor dask"),
+        ((2, "dask", "tcp://x:1"), "jobs is 2; leave it out with executor dask"),
+        ((None, None, "tcp://x:1"), "use it with executor dask"),
         ((None, "slurm", None), "executor is 'slurm'"),
         ((0, None, None), "jobs is 0"),
     ],

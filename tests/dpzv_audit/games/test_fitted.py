@@ -117,7 +117,7 @@ def test_views_of_any_width_and_constant_numbers_are_fitted(width):
     for kind in WORDS:
         scores = fitted_to(inside, outside, kinds=(kind,))
         assert all(side.shape == (5,) and np.isfinite(side).all() for side in (scores.in_scores, scores.out_scores))
-    with refused("must be above 20"):
+    with refused("use more than 20"):
         fitted_to(inside[:20], outside[:20])
 
 

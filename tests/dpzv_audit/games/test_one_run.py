@@ -74,7 +74,7 @@ def test_noise_that_drowns_everything_leaves_guesses_of_a_coin(dataset):
 @pytest.mark.parametrize(
     ("canaries", "adversary", "words"),
     [
-        (1, "client", "canaries is 1, must be from 2 to the 12"),
+        (1, "client", "canaries is 1; use 2 to the 12"),
         (13, "client", "canaries is 13"),
     ],
 )

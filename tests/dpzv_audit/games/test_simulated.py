@@ -132,13 +132,13 @@ def test_a_bound_on_one_count_of_participations_pays_for_it():
 @pytest.mark.parametrize(
     ("options", "changes", "words"),
     [
-        ({"canary": "state", "adversary": "client"}, {}, "canary is 'state', must be worst-case with simulate"),
-        ({"adversary": "client"}, {"participation_cap": 2}, "must be colluding-clients with participation_cap"),
+        ({"canary": "state", "adversary": "client"}, {}, "canary is 'state'; use worst-case with simulate"),
+        ({"adversary": "client"}, {"participation_cap": 2}, "use colluding-clients with participation_cap"),
         ({"adversary": "client"}, {"clip_rule": "paper-one-sided"}, "clip_rule is 'paper-one-sided'"),
         (
             {"adversary": "eavesdropper", "others": "saturated"},
             {},
-            "others is 'saturated', must be zero with simulate",
+            "others is 'saturated'; use zero with simulate",
         ),
     ],
 )

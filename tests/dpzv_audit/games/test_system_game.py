@@ -286,9 +286,9 @@ def test_what_cannot_be_scored_is_one_line():
 
     with refused("no message that the client sees has ids"):
         fitted_score(game_of(silent), 1)
-    with refused(r"coins to fit a score on, must be 40 at least"):
+    with refused(r"coins to fit a score on; use 40 at least"):
         fitted_score(game_of(gaussian, table(30)), 1)
-    with refused("adversary is 'server': must be one of client, colluding-clients"):
+    with refused("adversary is 'server'; use one of client, colluding-clients"):
         game_of(gaussian, adversary="server")
 
 

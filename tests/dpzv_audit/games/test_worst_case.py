@@ -265,7 +265,7 @@ def test_a_canary_that_cannot_saturate_is_an_error_and_not_a_blind_audit(play):
 @pytest.mark.parametrize(
     ("game", "runs", "message"),
     [
-        ({}, 0, "runs is 0, must be a whole number of at least 1"),
+        ({}, 0, "runs is 0; use a whole number of at least 1"),
         ({"config": DPZVConfig(batch_size=13)}, 3, "batch_size is 13"),
     ],
 )
@@ -276,7 +276,7 @@ def test_what_cannot_be_played_is_one_line(game, runs, message, play):
 
 
 def test_a_chunk_of_nothing_is_one_line(dataset):
-    with refused("chunk is 0, must be a whole number of at least 1"):
+    with refused("chunk is 0; use a whole number of at least 1"):
         collect(RealTrials(Game(config=small()), dataset()), 2, Effort(chunk=0))
 
 

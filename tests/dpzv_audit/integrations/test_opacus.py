@@ -85,22 +85,22 @@ def test_a_divisor_that_follows_from_the_number_of_records_is_refuted():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"canary": (torch.zeros(6), 0), "neighbours": "zero-out"}, "neighbours is 'zero-out', must be add-remove or"),
-        ({"canary": "input", "neighbours": "zero-out"}, "neighbours is 'zero-out', must be add-remove or"),
+        ({"canary": (torch.zeros(6), 0), "neighbours": "zero-out"}, "neighbours is 'zero-out'; use add-remove or"),
+        ({"canary": "input", "neighbours": "zero-out"}, "neighbours is 'zero-out'; use add-remove or"),
         (
             {"neighbours": "replace-record", "canary": (torch.zeros(6), 0)},
             "opposite goes with neighbours replace-record",
         ),
         ({"opposite": (torch.zeros(6), 0)}, "opposite goes with neighbours replace-record and a canary"),
-        ({"clipping": "per_layer"}, "max_grad_norm is 0.5, must be one number for each parameter"),
-        ({"max_grad_norm": [0.5, 0.5]}, r"max_grad_norm is \[0.5, 0.5\], must be one number, or clipping per_layer"),
+        ({"clipping": "per_layer"}, "max_grad_norm is 0.5; use one number for each parameter"),
+        ({"max_grad_norm": [0.5, 0.5]}, r"max_grad_norm is \[0.5, 0.5\]; use one number, or clipping per_layer"),
         (
             {"clipping": "per_layer", "max_grad_norm": [0.5, 0.5], "grad_sample_mode": "ghost"},
-            "clipping is 'per_layer', must be flat with grad_sample_mode ghost",
+            "clipping is 'per_layer'; use flat with grad_sample_mode ghost",
         ),
-        ({"noise_multiplier": None}, "noise_multiplier is None, must be a number, or give target_epsilon and target"),
-        ({"noise_multiplier": 1.0, "target_epsilon": 2.0}, "noise_multiplier is 1.0, must be left out with target_eps"),
-        ({"known_ids": True}, "neighbours is 'add-remove', must be zero-out or replace-record where ids are known"),
+        ({"noise_multiplier": None}, "noise_multiplier is None; use a number, or give target_epsilon and target"),
+        ({"noise_multiplier": 1.0, "target_epsilon": 2.0}, "noise_multiplier is 1.0; leave it out with target_eps"),
+        ({"known_ids": True}, "neighbours is 'add-remove'; use zero-out or replace-record where ids are known"),
     ],
 )
 def test_what_cannot_be_is_one_line(given, words):

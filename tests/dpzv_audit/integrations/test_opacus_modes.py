@@ -176,7 +176,7 @@ def test_the_claim_of_one_run_is_that_of_all_its_records():
 @pytest.mark.parametrize(
     ("given", "canaries", "words"),
     [
-        ({}, 15, "canaries is 15, must be at most 14, the parameters of the model"),
+        ({}, 15, "canaries is 15; use at most 14, the parameters of the model"),
         (GHOST, 5, "one_run needs the gradient canary, flat clipping, and gradients that are kept by sample"),
         (PER_LAYER, 5, "one_run needs the gradient canary, flat clipping"),
         ({"canary": "input"}, 5, "one_run needs the gradient canary"),

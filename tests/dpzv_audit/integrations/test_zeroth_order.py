@@ -201,11 +201,11 @@ def test_an_audit_of_a_language_model_sees_the_canary(text):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"sample_rate": 1.5}, r"sample_rate is 1.5, must lie in \(0, 1\]"),
+        ({"sample_rate": 1.5}, r"sample_rate is 1.5; use a number in \(0, 1\]"),
         ({"noise_multiplier": 0.0}, "noise_multiplier is 0.0"),
         ({"neighbours": "replace-label"}, "neighbours is 'replace-label'"),
-        ({"known_ids": True}, "neighbours is 'add-remove' with known_ids, must be zero-out or replace-record"),
-        ({"targets": torch.zeros(3)}, "inputs are 12 records and targets 3, must be as many"),
+        ({"known_ids": True}, "neighbours is 'add-remove' with known_ids; use zero-out or replace-record"),
+        ({"targets": torch.zeros(3)}, "inputs are 12 records and targets 3; use as many of each"),
     ],
 )
 def test_a_wrong_setting_is_one_line(given, says):

@@ -129,7 +129,7 @@ def test_rows_are_chosen_by_part_of_their_label_and_whole_labels_stand_for_thems
     assert labels("q = 10") == ["q = 10"]
     assert labels("q = ") == ["q = 100", "q = 10", "q = 1"]
     assert labels("q = 1", "VAFL") == ["first order (VAFL)", "q = 1"]
-    with refused(r"row is 'q = 7', must be part of a row's label: first order \(VAFL\); q = 100"):
+    with refused(r"row is 'q = 7'; use part of a row's label: first order \(VAFL\); q = 100"):
         labels("q = 7")
 
 
@@ -191,7 +191,7 @@ def test_a_row_whose_data_cannot_be_cut_is_skipped_and_named(small_table, digits
     table = dataclasses.replace(small_table, items=(six, second))
     result = reproduce(table, Setting(load=digits, epochs=1, seeds=1))
     assert [row.label for row in result.rows] == [second.label]
-    reason = "clients is 6, must divide the 8 image columns: one of 1, 2, 4, 8"
+    reason = "clients is 6; use a divisor of the 8 image columns: 1, 2, 4, 8"
     assert result.skipped == {first.label: reason}
     assert f"- skipped: {first.label}: {reason}\n" in to_markdown(table, result)
     with refused(f"{re.escape(first.label)}: {reason}"):

@@ -334,9 +334,9 @@ def test_too_few_scores_to_test_gate_nothing(n_in, n_out):
     [
         ([], [1.0], "in_scores is empty"),
         ([1.0], [], "out_scores is empty"),
-        ([[1.0, 2.0]], [1.0], r"in_scores has shape \(1, 2\), must be one-dimensional"),
+        ([[1.0, 2.0]], [1.0], r"in_scores has shape \(1, 2\); use one dimension"),
         (3.0, [1.0], r"in_scores has shape \(\)"),
-        ([1.0], [1.0, float("nan"), 2.0, float("inf")], "out_scores: row 2 is nan, must be a number"),
+        ([1.0], [1.0, float("nan"), 2.0, float("inf")], "out_scores: row 2 is nan; use a number"),
         (["a"], [1.0], "in_scores holds values of type"),
         ([1.0, None], [1.0], "in_scores holds values of type object"),
         ([True], [1.0], "in_scores holds values of type bool"),

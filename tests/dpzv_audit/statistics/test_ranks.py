@@ -175,7 +175,7 @@ def test_infinite_scores_are_ordered_and_what_needs_finite_ones_says_so():
     assert "30 scores are infinite" in ratio.threshold_rule
     found = verify_claim(scores=(inside, outside), epsilon=0.1, delta=DELTA, exactly_gaussian=True)
     assert found.verdict == "refuted"
-    with refused("row 2 is nan, must be a number"):
+    with refused("row 2 is nan; use a number"):
         audit_scores([1.0, np.nan], [0.0], delta=DELTA)
 
 

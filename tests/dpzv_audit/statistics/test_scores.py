@@ -143,7 +143,7 @@ def test_whole_numbers_and_compressed_archives_load(tmp_path):
 
 
 PICKLED = npy(np.array([1.0, None], dtype=object), allow_pickle=True)
-NUMBER = "must be a number such as -0.25 or inf"
+NUMBER = "use a number such as -0.25 or inf"
 FINE = "which no double holds exactly: subtract one number from all scores"
 BAD = {
     "fine.npy": (npy(np.array([1, 2**53 + 1])), f"row 2 is 9007199254740993, {FINE}"),
@@ -153,7 +153,7 @@ BAD = {
         npy(np.longdouble(1) + np.arange(2) * np.finfo(np.longdouble).eps),
         "differ by less than doubles",
     ),
-    "latin.csv": (b"1\n\xe92\n", "byte 3 is not UTF-8, must be UTF-8 text"),
+    "latin.csv": (b"1\n\xe92\n", "byte 3 is not UTF-8; use UTF-8 text"),
     "far_latin.csv": (b"1234567\n" * 300_000 + b"\xe92\n", "byte 2400001 is not UTF-8"),
     "far_latin.jsonl": (b"1234567\n" * 300_000 + b"1\xc3\n", "byte 2400002 is not UTF-8"),
     "far_word.csv": (b"1234567\n" * 300_000 + b"abc\n", "row 300001: found 'abc'"),
@@ -165,11 +165,11 @@ BAD = {
     "deep.jsonl": (b"[" * 100_000 + b"\n", "row 1: found"),
     "huge.jsonl": (b"1" + b"0" * 400 + b"\n", "row 1: found"),
     "digits.jsonl": (b"1" * 5000 + b"\n", "row 1: found"),
-    "nan.npy": (npy(np.array([1.0, np.nan])), "row 2 is nan, must be a number"),
-    "matrix.npy": (npy(np.zeros((3, 1))), r"has shape \(3, 1\), must be one-dimensional"),
+    "nan.npy": (npy(np.array([1.0, np.nan])), "row 2 is nan; use a number"),
+    "matrix.npy": (npy(np.zeros((3, 1))), r"has shape \(3, 1\); use one dimension"),
     "scalar.npy": (npy(np.array(1.0)), r"has shape \(\)"),
     "empty.npy": (npy(np.zeros(0)), "is empty"),
-    "text.npy": (npy(np.array(["1"])), "holds values of type <U1, must be real numbers"),
+    "text.npy": (npy(np.array(["1"])), "holds values of type <U1; use real numbers"),
     "bool.npy": (npy(np.array([True])), "holds values of type bool"),
     "complex.npy": (npy(np.array([1j])), "holds values of type complex128"),
     "pickled.npy": (PICKLED, "without pickled objects"),
@@ -300,7 +300,7 @@ def test_missing_files_and_folders(tmp_path):
         load_scores(tmp_path / "a.csv")
     for suffix in ("csv", "jsonl", "npy", "npz"):
         (tmp_path / f"folder.{suffix}").mkdir()
-        with refused("is a folder, must be a regular file"):
+        with refused("is a folder; use a regular file"):
             load_scores(tmp_path / f"folder.{suffix}")
 
 

@@ -32,7 +32,7 @@ def test_bets_on_an_attack_that_succeeds_win_at_once():
     assert success_p_value([1.0] * 8, 0.15) < 1e-5
     assert success_p_value([], 0.15) == 1.0
     assert success_p_value([0.1] * 50, 0.15) == 1.0
-    with refused(r"success_at_most is 0.5, must be above 0.5, the least success"):
+    with refused(r"success_at_most is 0.5; use more than 0.5, the least success"):
         success_p_value([0.9] * 16, 0.5, least=0.5)
     assert success_p_value([0.3] * 64, 0.15) < 1e-6
 
@@ -60,7 +60,7 @@ def test_a_cosine_below_zero_is_one_poor_training_and_not_the_end_of_the_bets():
 
 @pytest.mark.parametrize("rate", [-0.05, 1.05, math.nan])
 def test_a_success_outside_its_range_is_refused(rate):
-    with refused(r"must lie in \[0, 1\]", AuditError):
+    with refused(r"use a number in \[0, 1\]", AuditError):
         success_p_value([0.5, rate], 0.15)
 
 

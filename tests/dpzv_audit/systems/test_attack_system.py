@@ -55,16 +55,16 @@ BLOCK = np.eye(2, 3, dtype=np.float32)
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [
-        ({"train": "leaky"}, InputError, "train must be a function train"),
+        ({"train": "leaky"}, InputError, "train: use a function train"),
         ({"attack": "label_dirction"}, InputError, "label_dirction"),
         ({"trials": 0}, InputError, "trials is 0"),
         ({"data": {"features": []}}, InputError, "data gives features, must give a dictionary of features, labels"),
         (
             {"data": {"features": BLOCK, "labels": [0, 1]}},
             InputError,
-            "list of arrays, one for each client, not a single",
+            "use a list of arrays, one for each client",
         ),
-        ({"data": {"features": {1: BLOCK}, "labels": [0, 1]}}, InputError, "for each client, not a single dict"),
+        ({"data": {"features": {1: BLOCK}, "labels": [0, 1]}}, InputError, "features is a dict; use a list"),
         ({"data": {"features": [BLOCK], "labels": [1, 2]}}, InputError, "labels start at 1, must count from 0"),
         (
             {"train": lambda task, record: None},

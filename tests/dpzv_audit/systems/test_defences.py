@@ -137,7 +137,7 @@ def test_gradients_that_pass_no_cut_cannot_be_defended(train, words):
 
 
 def test_a_stated_release_and_a_defence_that_reads_labels_do_not_go_together():
-    with refused("defence is 'marvell', must be left out: it reads labels"):
+    with refused("defence is 'marvell'; leave it out: it reads labels"):
         started(training, "marvell", stated=lambda task: {})
     started(training, "sparsify", stated=lambda task: {})
 

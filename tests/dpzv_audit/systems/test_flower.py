@@ -166,11 +166,11 @@ def test_pushing_and_pulling_records_as_sending_and_receiving_does(flwr, flower)
 
 def test_what_cannot_be_recorded_is_one_line(flwr, flower, tmp_path):
     grid = flower.local_grid(client_app(flwr), Recorder(N, M), {})
-    with refused(r"'query.embed' message of client 1 has group_id '', must be the number"):
+    with refused(r"'query.embed' message of client 1 has group_id ''; use the number"):
         grid.send_and_receive([message(flwr, 1, "query.embed", "", ids=np.array(IDS))])
     mod = flower.client_mod(tmp_path, records=N, clients=1, classes=2, tls=False)
     grid = flower.LocalGrid(client_app(flwr, [mod]), M, {})
-    with refused("partition-id of the node is 1, must be a whole number from 0 to 0"):
+    with refused("partition-id of the node is 1; use a whole number from 0 to 0"):
         grid.send_and_receive([message(flwr, 2, "query.embed", "0")])
-    with refused("must be the folder of a run"):
+    with refused("use the folder of a run"):
         flower.gather(tmp_path / "nothing")

@@ -37,13 +37,13 @@ def test_labels_are_read_from_an_array(tmp_path):
     ("text", "words"),
     [
         ("0\n1\n", "holds 2 labels, must hold 3: one for each record of the transcript"),
-        ("0\n1\n3\n", "the label of record 2 is 3, must be in 0 to 2"),
-        ("0\n1\n-1\n", "line 3 holds '-1', must be a label: a whole number from 0"),
+        ("0\n1\n3\n", "the label of record 2 is 3; use 0 to 2"),
+        ("0\n1\n-1\n", "line 3 holds '-1'; use a label: a whole number from 0"),
         ("0\n1.0\n1\n", "line 2 holds '1.0'"),
         ("0\n1_0\n1\n", "line 2 holds '1_0'"),
         ("0\n\n1\n", "line 2 has 0 columns, must have 1"),
         ("y\n0\n1\n2\n", "line 1 holds 'y'"),
-        ("id,y\n1,0\n", "line 1 holds id, y; must name a column 'label', or there must be one number per line"),
+        ("id,y\n1,0\n", "line 1 holds id, y; name a column 'label', or write one number per line"),
         ("", "line 1 holds nothing"),
         ("id,label\n1,0\n2\n", "line 3 has 1 columns, must have 2"),
         ('label\n"0\n', "is no CSV: "),
@@ -61,7 +61,7 @@ def test_wrong_text_is_one_line(tmp_path, text, words):
 @pytest.mark.parametrize("values", [np.zeros(3), np.zeros((3, 1), int), np.zeros((), int), np.array(["a"] * 3)])
 def test_wrong_arrays_are_one_line(tmp_path, values):
     np.save(tmp_path / "labels.npy", values)
-    with refused("must be whole numbers"):
+    with refused("use whole numbers"):
         read_labels(tmp_path / "labels.npy", 3, 3)
 
 

@@ -213,7 +213,7 @@ def test_evaluation_is_no_message_of_training_and_a_prediction_where_that_is_sai
 
 
 def test_what_the_label_party_keeps_for_itself_has_no_cut(record):
-    with refused("cut of client 0, must be one of 1 to 2: party 0 keeps its own"):
+    with refused("cut of client 0; use one of 1 to 2: party 0 keeps its own"):
         record.cut(0, 0, IDS)
 
 
@@ -222,18 +222,18 @@ def test_what_the_label_party_keeps_for_itself_has_no_cut(record):
     [
         ({"ids": None}, "'embeddings' of round 3 from party 1 to party 0 has no ids"),
         ({"ids": [0, 1]}, r"has 2 ids for a tensor of shape \(4, 3\), must have one for each row"),
-        ({"ids": [0, 1, 2, 12]}, "has id 12, must be in 0 to 11: places in task.labels"),
-        ({"ids": [0, 1, 2, -1]}, "has id -1, must be in 0 to 11"),
+        ({"ids": [0, 1, 2, 12]}, "has id 12; use 0 to 11: places in task.labels"),
+        ({"ids": [0, 1, 2, -1]}, "has id -1; use 0 to 11"),
         ({"ids": [0.0, 1.0, 2.0, 3.0]}, "ids are of type float64"),
-        ({"tensor": np.full((4, 3), np.nan)}, "holds nan, must be finite: has the training diverged"),
-        ({"tensor": torch.full((4, 3), torch.inf)}, "holds inf, must be finite"),
-        ({"tensor": np.array(["a"] * 4)}, "must be numbers"),
-        ({"tensor": np.zeros((0, 3)), "ids": []}, "must be numbers"),
+        ({"tensor": np.full((4, 3), np.nan)}, "holds nan; use finite numbers: has the training diverged"),
+        ({"tensor": torch.full((4, 3), torch.inf)}, "holds inf; use finite"),
+        ({"tensor": np.array(["a"] * 4)}, "use numbers"),
+        ({"tensor": np.zeros((0, 3)), "ids": []}, "use numbers"),
         ({"sender": 3}, "parties are 0, the server, and clients 1 to 2"),
         ({"receiver": 1}, "must go to another party"),
-        ({"round": -2}, "the round must be a whole number of at least -1"),
-        ({"round": 1.5}, "the round must be a whole number of at least -1, not 1.5"),
-        ({"kind": "Soft Labels"}, "the kind must be a word of small letters"),
+        ({"round": -2}, "use a round that is a whole number of at least -1"),
+        ({"round": 1.5}, "use a round that is a whole number of at least -1, not 1.5"),
+        ({"kind": "Soft Labels"}, "use a kind that is a word of small letters"),
     ],
 )
 def test_what_cannot_have_travelled_is_refused_in_one_line(record, wrong, words):
@@ -354,7 +354,7 @@ def test_what_passes_a_cut_and_cannot_have_travelled_is_told_when_the_record_is_
     h = torch.ones(4, 3, requires_grad=True)
     record.cut(1, 0, IDS)(h)
     record.cut(1, 1, IDS)(h / 0.0)
-    with refused("an 'embeddings' of round 1 from party 1 to party 0 holds inf, must be"):
+    with refused("an 'embeddings' of round 1 from party 1 to party 0 holds inf; use"):
         record.messages  # noqa: B018
     assert [m.round for m in record.messages] == [0]
 
@@ -371,7 +371,7 @@ def test_messages_of_cuts_wait_no_longer_than_there_is_memory(memory):
 
 def test_embeddings_in_the_place_of_ids_are_refused():
     record = Recorder(records=N, clients=1)
-    with refused("cut of client 1 in round 2 gets embeddings as its ids, must be places in"):
+    with refused("cut of client 1 in round 2 gets embeddings as its ids; use places in"):
         record.cut(1, 2, torch.ones(3, 2, requires_grad=True) * 2)
 
 

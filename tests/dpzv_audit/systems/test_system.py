@@ -291,8 +291,8 @@ def broken(what):
         ("is cancelled", SystemFailed, "the rehearsal raised CancelledError"),
         ("raises in a thread", SystemFailed, "the rehearsal raised RuntimeError: shape '.3.' is invalid"),
         ("raises what has no words", SystemFailed, "the rehearsal raised Wordless"),
-        ("predicts words", InputError, "what predict answers holds values of type <U3 and shape .*, must be numbers"),
-        ("predicts nan", InputError, "what predict answers holds nan, must be finite"),
+        ("predicts words", InputError, "what predict answers holds values of type <U3 and shape .*; use numbers"),
+        ("predicts nan", InputError, "what predict answers holds nan; use finite"),
         ("hangs", SystemFailed, "the rehearsal took longer than trial_seconds 0.5"),
         ("hangs while a class is made", SystemFailed, "the rehearsal took longer than trial_seconds 0.5"),
         ("unseeded", InputError, "sent other messages when it was trained again with the same seed"),
@@ -301,7 +301,7 @@ def broken(what):
             InputError,
             "sent the same messages when its labels were changed: it ignores task.labels",
         ),
-        ("nan", InputError, "holds (nan|inf|-inf), must be finite"),
+        ("nan", InputError, "holds (nan|inf|-inf); use finite"),
         ("gradient first", InputError, "the gradient of round 0 to party 1 comes before any embeddings"),
         ("forgets ids", InputError, "'embeddings' of round 0 from party 1 to party 0 has no ids"),
         ("silent", InputError, "recorded no message: must call record.cut or record.sent"),
@@ -309,9 +309,9 @@ def broken(what):
         (
             "returns a list of models",
             InputError,
-            "returned clients of type list, must be a dictionary of torch modules",
+            "returned clients of type list; use a dictionary of torch modules",
         ),
-        ("returns a model by name", InputError, "returned clients {'bank': Linear}, must be torch modules by client"),
+        ("returns a model by name", InputError, "returned clients {'bank': Linear}; use torch modules by client"),
     ],
 )
 def test_what_goes_wrong_in_a_training_is_one_line(what, kind, words):

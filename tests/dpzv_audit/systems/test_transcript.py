@@ -58,7 +58,7 @@ def test_a_transcript_reads_back_what_was_recorded(tmp_path, memory):
 
 def test_a_folder_that_holds_files_is_not_written_over(tmp_path):
     (tmp_path / "mine.txt").write_text("x")
-    with refused("holds files, must be empty or absent"):
+    with refused("holds files; use an empty or new folder"):
         recorded().save(tmp_path, classes=2)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
@@ -83,7 +83,7 @@ def test_parts_of_two_parties_merge_to_the_whole(tmp_path):
 
 def test_parts_of_another_training_do_not_merge(tmp_path):
     recorded().save(tmp_path / "other", classes=2)
-    with refused("is of 4 records and 2 clients, must be of the same training, of 5 and 2"):
+    with refused("is of 4 records and 2 clients; use one of the same training, of 5 and 2"):
         Recorder(records=5, clients=2).merge(tmp_path / "other")
 
 
@@ -99,10 +99,10 @@ def change(folder, **keys):
         ({"records": 0}, "key records: "),
         ({"clients": "two"}, "key clients: "),
         ({"more": 1}, "key more: "),
-        ({"files": ["../elsewhere.safetensors"]}, "must be names of files beside the manifest"),
+        ({"files": ["../elsewhere.safetensors"]}, "use names of files beside the manifest"),
         ({"files": ["absent.safetensors"]}, "absent.safetensors"),
-        ({"records": 2}, "ids 'i0' must be in 0 to 1"),
-        ({"clients": 1}, "messages.1: is from 2 to 0, must be between two of the parties 0 to 1"),
+        ({"records": 2}, "ids 'i0' are out of range; use 0 to 1"),
+        ({"clients": 1}, "messages.1: is from 2 to 0; use two of the parties 0 to 1"),
         ({"notes": [{"party": 1, "name": "x", "tensor": "nix"}]}, "note 'x' names a tensor or a party that is not"),
     ],
 )
@@ -119,7 +119,7 @@ def test_a_damaged_manifest_is_refused_in_one_line(tmp_path, keys, words):
     [
         ({"tensor": "nix"}, "tensor 'nix' is in none of"),
         ({"ids": ""}, "an 'embeddings' has no ids"),
-        ({"ids": "m1"}, "ids 'm1' must be whole numbers, one for each row"),
+        ({"ids": "m1"}, "ids 'm1' do not fit; use whole numbers, one for each row"),
         ({"kind": "Soft labels"}, "key messages.0.kind: "),
         ({"round": -2}, "key messages.0.round: "),
     ],
@@ -158,10 +158,10 @@ def test_ten_lines_of_numpy_write_one(tmp_path):
 @pytest.mark.parametrize(
     ("tensors", "words"),
     [
-        ({"m0": np.array([[np.nan, 0, 0], [0, 0, 0]])}, "messages.0: tensor 'm0' holds nan, must be finite"),
-        ({"m0": np.array(1.0)}, "messages.0: ids 'i0' must be whole numbers, one for each row"),
+        ({"m0": np.array([[np.nan, 0, 0], [0, 0, 0]])}, "messages.0: tensor 'm0' holds nan; use finite"),
+        ({"m0": np.array(1.0)}, "messages.0: ids 'i0' do not fit; use whole numbers, one for each row"),
         ({"m0": np.zeros((2, 0))}, "messages.0: tensor 'm0' holds values of type"),
-        ({"i0": np.zeros(())}, "messages.0: ids 'i0' must be whole numbers"),
+        ({"i0": np.zeros(())}, "messages.0: ids 'i0' do not fit; use whole numbers"),
     ],
 )
 def test_a_wrong_tensor_is_named(tmp_path, tensors, words):
@@ -188,7 +188,7 @@ def test_a_type_that_numpy_has_not_is_refused(tmp_path):
     ("record", "classes", "words"),
     [
         (Recorder(records=4, clients=2), 2, "nothing was recorded"),
-        (recorded(), 1, "classes is 1, must be a whole number of at least 2"),
+        (recorded(), 1, "classes is 1; use a whole number of at least 2"),
     ],
 )
 def test_what_is_no_transcript_is_not_written(tmp_path, record, classes, words):

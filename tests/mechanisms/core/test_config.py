@@ -59,7 +59,7 @@ WRONG = {
     "noise": ["fine", None, 1e-3],
 }
 TOGETHER = [
-    ({"compute_times": (1.0, 2.0), "activation": "random"}, "activation must be cyclic"),
+    ({"compute_times": (1.0, 2.0), "activation": "random"}, "use activation cyclic"),
     ({"activation_probabilities": (0.5, 0.5)}, "need activation random"),
     ({"activation": "random", "activation_probabilities": (0.5, 0.0)}, "must all be above 0"),
     ({"compute_times": (1.0, -2.0)}, "must all be above 0"),

@@ -69,5 +69,5 @@ def test_constant_images_have_features_of_zero():
 def test_what_cannot_be_is_one_line():
     with refused("features of shape \\(7,\\) are no images"):
         feature_model("patches", (7,), 8)
-    with refused("embedding is 3, must be at least 4 for patches of 4 x 20"):
+    with refused("embedding is 3; use at least 4 for patches of 4 x 20"):
         feature_model("auto", (1, 4, 20), 3)

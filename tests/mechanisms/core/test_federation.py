@@ -75,7 +75,7 @@ def test_a_clients_first_batches_serve_as_often_as_it_asks(federation):
 
 @pytest.mark.parametrize("kind", [TrainingConfig, DPZVConfig])
 def test_a_batch_larger_than_the_data_is_one_line(data, kind):
-    with refused(r"batch_size is 24, must be at most the 23 training records"):
+    with refused(r"batch_size is 24; use at most the 23 training records"):
         Federation(data, kind(batch_size=24), RunContext(seed=0))
 
 

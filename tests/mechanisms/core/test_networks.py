@@ -75,7 +75,7 @@ def test_maps_lie_side_by_side_in_002s_split_resnet():
 @pytest.mark.parametrize(
     ("shapes", "options", "words"),
     [
-        (((3, 8, 4),) * 2, {"embedding": 60}, "embedding is 60, must be channels x height x width .*2048 for 64"),
+        (((3, 8, 4),) * 2, {"embedding": 60}, "embedding is 60; use channels x height x width .*2048 for 64"),
         (((3, 8, 4),) * 2, {"embedding": 4 * 32}, "a multiple of 8"),
         (((3, 8, 4),) * 2, {"embedding": 256, "top_model": False}, "without a top model"),
         (((3, 8, 4), (3, 4, 8)), {"embedding": 256}, "differ in size"),
@@ -173,7 +173,7 @@ def test_client_models_fit_the_features_or_say_so():
     assert kinds((3, 16, 16), client_model="resnet18") == Network(resnet, (3, 4))
     assert isinstance(kinds((3, 16, 16), client_model="mlp"), MLP)
     assert kinds((11,), vocabulary=30) == Network(TokenBag, (30, 4))
-    with refused("client_model is 'resnet18', must be mlp"):
+    with refused("client_model is 'resnet18'; use mlp"):
         kinds((16,), client_model="resnet18")
     with refused("the features are not token ids"):
         kinds((16,), client_model="tokens")

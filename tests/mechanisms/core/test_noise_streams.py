@@ -95,7 +95,7 @@ def test_streams_of_other_purposes_keys_and_seeds_are_other_streams():
 
 @pytest.mark.parametrize(("seed", "key"), [(0, (2**32,)), (0, (0, 2**40)), (0, (-1,)), (-1, (0,))])
 def test_what_numpy_would_cut_into_words_of_another_stream_is_refused(seed, key):
-    with pytest.raises(ValueError, match="must be at least 0, the key below"):
+    with pytest.raises(ValueError, match="use at least 0, the key below"):
         stream(seed, Purpose.NOISE, *key)
 
 

@@ -74,7 +74,7 @@ def test_participations_are_exact_after_whole_passes():
 def test_random_participations_are_unknown(sampler):
     config = DPZVConfig(batch_size=6, sampler=sampler, sigma=1.0)
     assert made(config).participations is None
-    with refused(f"sampler is '{sampler}', must be shuffled"):
+    with refused(f"sampler is '{sampler}'; use shuffled"):
         made(config, repeats={1: 2})
     with refused("calibration is 'sound'"):
         made(DPZVConfig(batch_size=6, sampler=sampler, calibration="sound"))
@@ -137,7 +137,7 @@ def test_dp_sgds_own_release_is_accounted():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 25}, "batch_size is 25, must be at most the 24 training records"),
+        ({"batch_size": 25}, "batch_size is 25; use at most the 24 training records"),
         ({"compute_times": (1.0, 2.0)}, "compute_times has 2 entries, must have one for each of the 3 clients"),
         (
             {"activation": "random", "activation_probabilities": (1.0,)},
@@ -158,7 +158,7 @@ def test_sound_noise_counts_the_updates_of_a_server_by_dp_sgd():
     best = tightest_sound(upper_bounds(release, delta=1e-5, adversaries=["client"], neighbours=["replace-label"]))
     assert best.epsilon.upper == pytest.approx(1.0, rel=1e-9)
     less = DPZVConfig(**sizes, server_update="dp-sgd", server_noise_multiplier=2.0)
-    with refused(r"server_noise_multiplier is 2\.0, must be above "):
+    with refused(r"server_noise_multiplier is 2\.0; use more than "):
         plan_run(less, Deployment(records=40, clients=2))
 
 
@@ -204,7 +204,7 @@ def test_the_hidden_batches_of_a_training_amplify_only_where_no_table_keeps_them
 
 def test_a_public_rate_needs_poisson_batches():
     for sampler in ("shuffled", "uniform"):
-        with refused(f"sample_rate is 0.1 with sampler {sampler}, must be left out"):
+        with refused(f"sample_rate is 0.1 with sampler {sampler}; leave it out"):
             build_config(DPZVConfig, {"sampler": sampler, "sample_rate": 0.1})
     for rate in (0.0, 1.5, -0.1, "often"):
         with refused("sample_rate"):

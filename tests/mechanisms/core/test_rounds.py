@@ -108,5 +108,5 @@ def test_only_pictures_of_one_width_move(data):
     if data == "pictures of two widths":
         tensors = pictures()
         tensors.features[1].data = tensors.features[1][..., :3]
-    with refused("shift is 2, must be 0 where clients hold other than pictures of one width"):
+    with refused("shift is 2; use 0 where clients hold other than pictures of one width"):
         new_run(tensors, configured(shift=2), seed=0)

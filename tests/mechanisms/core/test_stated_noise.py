@@ -118,5 +118,5 @@ def test_a_method_on_scalars_that_states_another_release_is_accounted_by_what_it
         return min(bound.epsilon.upper for bound in privacy.bounds if bound.epsilon is not None)
 
     assert upper(mine) < 0.5 * upper(dpzv)
-    with refused("method is 'mine', must be another: it states a release of its own"):
+    with refused("method is 'mine'; use another: its release is not that of DPZV"):
         noised(mine, config)

@@ -282,7 +282,7 @@ def test_a_diverging_training_ends_with_a_result(method, options):
 
 def test_a_confidence_out_of_range_is_named_before_anything_is_trained(monkeypatch):
     monkeypatch.setattr("dpzv_audit.evidence.training.train_in_stacks", None)
-    with refused(r"confidence is 1\.5, must lie strictly between 0 and 1"):
+    with refused(r"confidence is 1\.5; use a number strictly between 0 and 1"):
         train_result(METHODS["split"], configure("split"), random_dataset(), confidence=1.5)
 
 
@@ -301,7 +301,7 @@ def test_a_diverging_training_is_reported(method):
 @pytest.mark.parametrize(
     ("method", "options", "message"),
     [
-        ("compressed", {"forward_bits": 3}, "forward_bits is 3: must be 1, 2, 4 or 8"),
+        ("compressed", {"forward_bits": 3}, "forward_bits is 3; use 1, 2, 4 or 8"),
         ("czofo", {"forward_bits": 16}, "forward_bits is 16"),
         ("czofo", {"backward_bits": 0}, "backward_bits is 0"),
         ("split", {"forward_bits": "eight"}, "forward_bits is 'eight'"),
@@ -309,9 +309,9 @@ def test_a_diverging_training_is_reported(method):
         ("czofo", {"smoothing": 0.0}, "smoothing is 0.0"),
         ("czofo", {"scalars": "round"}, "scalars is 'round'"),
         ("czofo", {"direction": "cube"}, "direction is 'cube'"),
-        ("czofo", {"sampler": "poisson"}, "sampler must be shuffled or uniform"),
-        ("czofo", {"dp": "gradient", "dp_sigma": 1.0}, "dp must be none, embedding or embedding-batch"),
-        ("compressed", {"sampler": "poisson"}, "sampler must be shuffled or uniform with forward_bits"),
+        ("czofo", {"sampler": "poisson"}, "use sampler shuffled or uniform"),
+        ("czofo", {"dp": "gradient", "dp_sigma": 1.0}, "use dp none, embedding or embedding-batch"),
+        ("compressed", {"sampler": "poisson"}, "use sampler shuffled or uniform with forward_bits"),
         ("compressed", {"local_steps": 0}, "local_steps is 0"),
         ("vafl", {"client_rate": -0.1}, "client_rate is -0.1"),
         ("vafl", {"server_rate": math.nan}, "server_rate is nan"),
@@ -323,7 +323,7 @@ def test_a_diverging_training_is_reported(method):
         ("zoo-vfl", {"smoothing": -1.0}, "smoothing is -1.0"),
         ("zoo-vfl", {"direction": "ball"}, "direction is 'ball'"),
         ("zoo-vfl", {"client_rate": math.inf}, "client_rate is inf"),
-        ("cascaded", {"compute_times": (1.0, 2.0), "activation": "random"}, "activation must be cyclic"),
+        ("cascaded", {"compute_times": (1.0, 2.0), "activation": "random"}, "use activation cyclic"),
         ("vafl", {"compute_times": (0.0, 1.0, 1.0)}, "compute_times must all be above 0"),
         ("syn-zoo-vfl", {"compute_times": (1.0, 2.0, 3.0)}, "compute_times does not apply"),
         ("syn-zoo-vfl", {"activation": "random"}, "activation does not apply"),
@@ -343,7 +343,7 @@ def test_a_schedule_for_another_number_of_clients_is_one_line(method):
     if accepted(method, {"compute_times": (1.0, 2.0)}):
         with refused("compute_times has 2 entries, must have one for each of the 3 clients"):
             run(method, compute_times=(1.0, 2.0))
-    with refused("batch_size is 25, must be at most the 24 training records"):
+    with refused("batch_size is 25; use at most the 24 training records"):
         run(method, batch_size=25)
 
 
@@ -376,7 +376,7 @@ class Silent:
 def test_a_configuration_of_another_method_is_one_line(kind):
     data = training_data()
     config = kind(batch_size=5, epochs=1)
-    with refused(rf"^config is a {kind.__name__}, must be a VAFLConfig for method vafl"):
+    with refused(rf"^config is a {kind.__name__}; use a VAFLConfig for method vafl"):
         METHODS["vafl"].start(data, config, RunContext(seed=0))
 
 
@@ -389,12 +389,12 @@ def test_behaviours_are_followed_or_refused_in_one_line(method):
         trained = train(data, config, seed=0, behaviours={1: client})
         assert client.asked == trained.rounds_by_client[0] > 0
         return
-    with refused(r"^behaviours are given for client 1 of a \w+, must be left out"):
+    with refused(r"^behaviours are given for client 1 of a \w+; leave it out"):
         train(data, config, seed=0, behaviours={1: Silent()})
 
 
 @pytest.mark.parametrize("method", ["dpzv", "zoo-vfl"])
 @pytest.mark.parametrize("number", [0, 4])
 def test_behaviours_of_a_client_that_is_not_there_are_one_line(method, number):
-    with refused(f"^behaviours are given for client {number}, must be for clients 1 to 3"):
+    with refused(f"^behaviours are given for client {number}; give them for clients 1 to 3"):
         train(training_data(), configure(method), seed=0, behaviours={number: Silent()})

@@ -191,7 +191,7 @@ def test_what_does_not_fit_is_one_line(folder, dataset, tmp_path):
     shapes = ((4,),) * 3
     common = {"embedding": 4, "hidden": 4, "top_model": True, "transformer": folder}
     cases = [
-        ({"vocabulary": 14}, shapes, "must be read with the transformer's own tokenizer"),
+        ({"vocabulary": 14}, shapes, "use read with the transformer's own tokenizer"),
         ({"vocabulary": 13}, ((9,),) * 3, "at most 8 tokens"),
         ({"vocabulary": None}, shapes, "the features are not token ids"),
     ]

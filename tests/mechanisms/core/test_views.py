@@ -178,7 +178,7 @@ def test_batch_log_keeps_the_logged_clients_alone(recorded):
 
 
 def test_an_unknown_adversary_is_one_line():
-    with refused(r"adversary is 'spy', must be one of client, "):
+    with refused(r"adversary is 'spy'; use one of client, "):
         Adversary("spy")
     assert {a.kind for a in EVERYBODY} == set(ADVERSARIES)
 

@@ -98,5 +98,5 @@ def test_what_cannot_be_is_one_line(data, monkeypatch):
         METHODS["split"].configure(defences=[{"name": NAME}, {"name": "label-rr"}])
     system = replace(METHODS["split"], capabilities=Capabilities(simulated=False))
     config = system.configure(**SMALL, defences={"name": NAME})
-    with refused(f"defence is '{NAME}', must be left out.*a system gets classes alone"):
+    with refused(f"defence is '{NAME}'; leave it out.*a system gets classes alone"):
         system.start(data, config, RunContext(seed=0))

@@ -97,10 +97,10 @@ def test_embeddings_correlate_less_and_the_first_that_were_sent_still_give_featu
 @pytest.mark.parametrize(
     ("method", "options", "message"),
     [
-        ("dpzv", {}, "dcor stands at each embedding of a first-order round.*must be split, vafl or compressed"),
+        ("dpzv", {}, "dcor stands at each embedding of a first-order round.*use method split, vafl or compressed"),
         ("czofo", {}, "dcor stands at each embedding"),
         ("compressed", {"local_gradient": "recomputed"}, "dcor stands at each embedding"),
-        ("split", {"sampler": "poisson"}, "sampler must be shuffled or uniform with defence dcor"),
+        ("split", {"sampler": "poisson"}, "use sampler shuffled or uniform with defence dcor"),
     ],
 )
 def test_where_it_cannot_stand_is_one_line(method, options, message):
@@ -111,7 +111,7 @@ def test_where_it_cannot_stand_is_one_line(method, options, message):
 def test_token_ids_and_a_weight_of_nothing_are_refused():
     with refused("dcor needs numbers to correlate"):
         defence_of("dcor").on_embeddings(torch.zeros(1, 4, 3, dtype=torch.int64), torch.zeros(1, 4, 2))
-    with refused("option weight of defence dcor is 0: must be above 0"):
+    with refused("option weight of defence dcor is 0; use more than 0"):
         defence_of("dcor", weight=0)
 
 

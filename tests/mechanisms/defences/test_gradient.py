@@ -254,16 +254,16 @@ def test_methods_without_gradients_refuse_in_one_line(method, options):
 @pytest.mark.parametrize("name", ["max-norm", "marvell"])
 def test_more_classes_than_two_are_refused(name):
     digits = training_data(load("digits"), dtype=torch.float32)
-    with refused(f"defence is '{name}', must be left out: it is for 2 classes, and there are"):
+    with refused(f"defence is '{name}'; leave it out: it is for 2 classes, and there are"):
         defended(digits, [defence_of(name)], RunContext(seed=0))
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"name": "sparsify", "keep": 0.0}, "option keep of defence sparsify is 0.0: must be above 0"),
-        ({"name": "discretise", "bins": 1}, "option bins of defence discretise is 1: must be at least 2"),
-        ({"name": "marvell", "power": -1.0}, "option power of defence marvell is -1.0: must be above 0"),
+        ({"name": "sparsify", "keep": 0.0}, "option keep of defence sparsify is 0.0; use more than 0"),
+        ({"name": "discretise", "bins": 1}, "option bins of defence discretise is 1; use at least 2"),
+        ({"name": "marvell", "power": -1.0}, "option power of defence marvell is -1.0; use more than 0"),
         ({"name": "max-norm", "epsilon": 1.0}, "option of defence max-norm is 'epsilon'"),
     ],
 )

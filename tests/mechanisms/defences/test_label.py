@@ -120,10 +120,10 @@ def test_settings_are_kept_as_they_were_given():
     ("defences", "message"),
     [
         ({"name": "label-r"}, "defence is 'label-r': did you mean 'label-rr'"),
-        ({"name": "label-rr", "epsilon": -1}, r"option epsilon of defence label-rr is -1: must be above 0"),
+        ({"name": "label-rr", "epsilon": -1}, r"option epsilon of defence label-rr is -1; use more than 0"),
         ({"name": "label-rr", "groups": 3}, "option of defence label-rr is 'groups'"),
         ({"epsilon": 1}, "name"),
-        ("label-rr", "must be defences, each by its name and settings"),
+        ("label-rr", "use defences, each by its name and settings"),
         ([{"name": "label-rr"}, {"name": "label-cluster"}], "label-rr and label-cluster both privatise labels"),
     ],
 )
@@ -133,7 +133,7 @@ def test_what_cannot_be_is_one_line(defences, message):
 
 
 def test_more_groups_than_records_and_token_ids_are_refused(data):
-    with refused("groups of label-cluster is 65, must be at most the 64 records"):
+    with refused("groups of label-cluster is 65; use at most the 64 records"):
         defended(data, [defence_of("label-cluster", groups=65)], context())
     tokens = replace(data, features=tuple(torch.ones_like(block, dtype=torch.int64) for block in data.features))
     with refused("label-cluster needs numbers to group records by"):

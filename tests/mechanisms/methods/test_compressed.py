@@ -194,7 +194,7 @@ def test_recomputed_gradients_cost_embeddings_the_model_and_once_the_labels():
 
 def test_noise_does_not_go_with_recomputed_gradients():
     for dp in ("embedding", "gradient"):
-        with refused("dp must be none with local_gradient recomputed"):
+        with refused("use dp none with local_gradient recomputed"):
             METHODS["compressed"].configure(dp=dp, local_gradient="recomputed")
 
 

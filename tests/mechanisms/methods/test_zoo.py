@@ -231,7 +231,7 @@ def test_a_client_that_sends_something_else_does_not_step_and_is_answered(method
 @pytest.mark.parametrize("method", [*METHOD_NAMES, "dpzv"])
 def test_uploads_of_another_shape_are_refused(method):
     run, _ = start_run(METHODS[method].configure(**SMALL), replicas=(0, 1, 2), behaviours={1: Dummies(True)})
-    with pytest.raises(ValueError, match=r"client 1 sends embeddings of shape \(2, 3, 5, 2\), must be \(3, 2, 5, 2\)"):
+    with pytest.raises(ValueError, match=r"client 1 sends embeddings of shape \(2, 3, 5, 2\); use \(3, 2, 5, 2\)"):
         run.step()
 
 
