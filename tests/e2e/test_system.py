@@ -177,7 +177,9 @@ def test_a_claimed_epsilon_is_put_to_the_game(tool, folder):
     plain = '[[claim]]\nname = "plain"\nsystem = "our_vfl:train"\nepsilon = 2.0\n'
     bold = '[[claim]]\nname = "bold"\nsystem = "our_vfl:train"\nepsilon = 9.0\n'
     (folder / "claims.toml").write_text(plain + bold)
-    done = tool("verify", "claims.toml", "--trust-code", "--max-trials", "5", "--out", folder / "runs", cwd=folder)
+    done = tool(
+        "verify", "claims.toml", "--trust-code", "--max-trials", "5", "--verbose", "--out", folder / "runs", cwd=folder
+    )
     assert done.returncode == 1
     message = " ".join(done.stdout.split())
     assert re.search(
