@@ -125,7 +125,7 @@ def runs_figure(rows: "Sequence[BoundByRuns]", claimed: float | None) -> str:
     lines = {name: sorted(points) for name, points in by_name.items() if min(points)[0] < max(points)[0]}
     if not lines:
         return ""
-    chart = Chart("runs in each world", "certified ε", "log", bottom=0)
+    chart = Chart("runs with the canary, and as many without", "certified ε", "log", bottom=0)
     if claimed is not None:
         chart.level(f"claimed {as_claimed(claimed)}", claimed, color=INK, ls=DASHED)
     ends = []

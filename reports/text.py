@@ -90,9 +90,9 @@ def capitalized(text: str) -> str:
 
 
 def the(party: object) -> str:
-    """Return a party with its article, as "the client"; "whoever sees the view" has none."""
+    """Return a party with its article, as "the client"; "anyone who sees the view" has none."""
     name = clean(party)
-    return name if name.startswith("whoever ") else f"the {name}"
+    return name if name.startswith(("anyone ", "whoever ")) else f"the {name}"
 
 
 def exact(value: object) -> str:

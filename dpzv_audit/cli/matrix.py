@@ -261,7 +261,7 @@ def _table(console: Console, cells: Sequence[Cell]) -> Table:
     if len(methods) > len(attacks):  # Whichever there are fewer of stands across: a terminal is narrow.
         first, attacks, methods = "method", methods, attacks
         place = {(method, attack): shown for (attack, method), shown in place.items()}
-    scale = "damage: 0 what needs no attack, 1 a perfect one"
+    scale = "damage: 0 the baseline, 1 a perfect attack"
     table = table_of({first: "name", **dict.fromkeys(methods, "number")}, scale)
     for name in attacks:
         table.add_row(name, *(place.get((name, other), "–") for other in methods))
@@ -269,7 +269,7 @@ def _table(console: Console, cells: Sequence[Cell]) -> Table:
     if console.measure(table, options=unbounded).maximum > console.width:
         measured = [cell for cell in cells if cell.state == "measured"]
         worst = sorted(measured, key=lambda cell: -(cell.damage or 0.0))[:15]
-        words = f"the {len(worst)} cells of most damage: 0 what needs no attack, 1 a perfect one"
+        words = f"the {len(worst)} cells of most damage: 0 the baseline, 1 a perfect attack"
         table = table_of({"attack, adversary": "text", "method": "text", "damage": "number"}, words)
         for cell in worst:
             table.add_row(_attacked(cell), _named(cell), _shown(cell))

@@ -31,7 +31,7 @@ from .sections import Provenance, configured, provenance, published_simulation
 from .sentences import said
 from .verdict import Theory, decide, largest_gating
 
-WHOEVER = "whoever sees the view"
+WHOEVER = "anyone who sees the view"
 """The adversary of a bound on a mechanism, which names no party: it sees the answer of each run."""
 
 
@@ -215,7 +215,7 @@ def hunted_outcome(
     variants = "1 variant" if len(names) == 1 else f"{len(names)} variants"
     shown = (f"{other.variant}: {other.lower:.3g} by {other.score.words}" for other in ranked.candidates[:3])
     facts: dict[str, Plain] = {
-        "hunted": f"{variants}, {ranked.scores} scores in all, by pilots of {pilot} + {pilot} runs each",
+        "hunted": f"{variants}, {ranked.scores} scores in all, in trial runs of {pilot} + {pilot}",
         "variant": best.variant,
         "pilots said": "; ".join(shown),
     }

@@ -110,7 +110,7 @@ class FittedScore:
             if len(values) > 1
         ]
         chosen = {"chosen_by": "; ".join(lists) + " (log loss of a guess: 0.693)"} if lists else {}
-        return {"fitted_score": self.words, "fitted_on": f"{self.pairs} further runs in each world", **chosen}
+        return {"fitted_score": self.words, "fitted_on": f"{self.pairs} + {self.pairs} further runs", **chosen}
 
 
 def fit_score(

@@ -226,8 +226,8 @@ class FixedTest(Counts):
         if self.chosen is None:
             return TOO_FEW
         inside, outside = self.pilot
-        pilot = "a separate pilot" if self.separate else "a random pilot"
-        return f"{self.chosen.words}, {how} {pilot} of {inside} + {outside} scores (in + out){rest}"
+        sample = "a separate sample" if self.separate else "a random sample"
+        return f"{self.chosen.words}, {how} {sample} of {inside} + {outside} scores (in + out){rest}"
 
 
 @dataclass(frozen=True, kw_only=True)

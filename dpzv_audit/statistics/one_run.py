@@ -382,7 +382,7 @@ def in_words(canaries: Canaries, rule: GuessRule, guesses: Guesses, settings: Au
     parts += [f"'out' at {down} {rule.below:.6g}"] if not math.isnan(rule.below) else []
     origin = "whose bits were coin flips" if settings.coin_flips else "drawn from both sides by fresh coin flips"
     return (
-        f"guess {' and '.join(parts)}, chosen on a random pilot of {canaries.pilot_in.size} + "
+        f"guess {' and '.join(parts)}, chosen on a random sample of {canaries.pilot_in.size} + "
         f"{canaries.pilot_out.size} scores (in + out). {guesses.right} of {guesses.made} guesses right about the other "
         f"{guesses.canaries} canaries, {origin}, with the whole error {settings.error:.3g} spent on one test"
     )

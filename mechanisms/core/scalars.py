@@ -204,5 +204,7 @@ def scalar_config(method: MethodSpec, config: TrainingConfig) -> ScalarConfig | 
     if "scalars" not in method.games(config).played or method.released is not released_scalars:
         return None
     if not isinstance(config, ScalarConfig):
-        raise TypeError(f"{method.name} offers games on scalars, so its {type(config).__name__} must be a ScalarConfig")
+        raise TypeError(
+            f"{method.name} offers games on scalars, which need a ScalarConfig, not a {type(config).__name__}"
+        )
     return config

@@ -249,11 +249,11 @@ def test_an_audit_without_a_claim_asks_for_more_evidence_or_says_that_it_leaks(r
     assert (judgement.word, judgement.alarming, step.command) == ("leaks", True, "dpzv-audit list defences")
 
 
-def test_whoever_sees_a_view_has_no_article(results):
-    claimed = changed(results["audit"], adversary="whoever sees the view")
-    assert head(claimed)[0].about == "ε ≤ 1 (δ = 1e-05, one record with another label) against whoever sees the view"
-    page = report_content(read({**claimed, "adversary": "whoever sees the view", "dataset": "its own"})[0])
-    assert page.title == "dpzv-sound audited, against whoever sees the view"
+def test_anyone_who_sees_a_view_has_no_article(results):
+    claimed = changed(results["audit"], adversary="anyone who sees the view")
+    assert head(claimed)[0].about == "ε ≤ 1 (δ = 1e-05, one record with another label) against anyone who sees the view"
+    page = report_content(read({**claimed, "adversary": "anyone who sees the view", "dataset": "its own"})[0])
+    assert page.title == "dpzv-sound audited, against anyone who sees the view"
 
 
 def test_a_bound_on_an_attacks_own_set_up_says_which(results):

@@ -14,7 +14,13 @@ def rows(name, values, assumes=""):
 def test_every_estimator_has_its_line_and_the_claim_its_level():
     both = rows("clopper-pearson", (0.0, 0.4, 0.9)) + rows("gaussian", (0.2, 1.0, 2.0), "a Gaussian view")
     drawn = runs_figure(both, 1.5)
-    for words in ("clopper-pearson", "gaussian (assumes)", "claimed 1.5", "certified", "runs in each world"):
+    for words in (
+        "clopper-pearson",
+        "gaussian (assumes)",
+        "claimed 1.5",
+        "certified",
+        "runs with the canary, and as many without",
+    ):
         assert words in drawn
     assert "clopper-pearson 0.9 from 800" in drawn
     assert "mathdefault" not in drawn

@@ -119,7 +119,7 @@ def test_fail_on_refuted_sets_the_exit_code(flags, code, run):
 def test_readable_output_has_the_table_the_meaning_and_never_says_passed(run):
     done = run("--epsilon 5 --verbose")
     assert done.code == 0
-    for words in ("joint", "not refuted", "cannot refute", "does not confirm it", "random pilot"):
+    for words in ("joint", "not refuted", "cannot refute", "does not confirm it", "random sample"):
         assert words in " ".join(done.out.split())
     assert "passed" not in done.out.lower()
     assert "These scores could not have refuted it" not in done.out

@@ -95,7 +95,7 @@ def test_a_fault_that_no_threshold_sees_is_refuted_by_both_commands(faulty, name
             print(name, seed, one.result.game["fitted_score"], f"{one.result.privacy.empirical_lower:.3f}")
         assert verdicts(found) == ["refuted"] * 2
         assert all(one.result.game["runs_in"] == 2000 for one in found)
-        assert all(one.result.game["fitted_on"] == "500 further runs in each world" for one in found)
+        assert all(one.result.game["fitted_on"] == "500 + 500 further runs" for one in found)
 
 
 @pytest.mark.ci
@@ -182,11 +182,11 @@ def test_a_hunt_says_which_score_it_chose_and_on_how_many_runs(faulty, tmp_path,
     assert done.code == 0
     shown = " ".join(done.out.replace("│", " ").split())
     assert "low bits: what each number leaves on a coarse grid" in shown
-    assert "chosen on 40 further runs in each world" in shown
+    assert "chosen on 40 + 40 further runs" in shown
     (path,) = tmp_path.glob("*/result.json")
     game = read_json(path)["game"]
     assert game["fitted_score"].startswith("low bits: ")
-    assert game["fitted_on"] == "40 further runs in each world"
+    assert game["fitted_on"] == "40 + 40 further runs"
     assert "low bits 3." in game["chosen_by"]
     assert game["hunted"].startswith("1 variant, ")
 
@@ -202,7 +202,7 @@ def test_all_scores_are_tested_where_other_runs_choose_the_rule():
     inside, outside = side(1, 1000), side(0, 1000)
     test = fixed_test(inside, outside, delta=1e-5, design_error=0.05, pilot=pilot)
     assert (test.n_in, test.n_out, test.pilot, test.separate) == (1000, 1000, (400, 400), True)
-    assert "a separate pilot of 400 + 400 scores" in test.rule
+    assert "a separate sample of 400 + 400 scores" in test.rule
     assert test.epsilon_lower(0.05) > 1.0
     other = fixed_test(inside, outside, delta=1e-5, design_error=0.05, pilot=pilot[::-1])
     assert other.epsilon_lower(0.05) == 0.0

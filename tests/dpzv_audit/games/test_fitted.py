@@ -136,7 +136,7 @@ def test_verify_fits_a_score_to_views_and_names_it():
     assert found.verdict == "refuted"
     facts = found.entry.facts
     assert facts["fitted_score"].startswith("boosted: ")
-    assert facts["fitted_on"] == "400 further runs in each world"
+    assert facts["fitted_on"] == "400 + 400 further runs"
     assert "linear 0." in facts["chosen_by"]
     true = verify_claim(mechanism=Views(sound_view), epsilon=1.0, delta=1e-5, max_trials=2000)
     assert true.verdict == "inconclusive"

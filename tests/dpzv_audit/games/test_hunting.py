@@ -127,7 +127,7 @@ def test_the_command_refutes_what_is_wrong_and_says_where(module, cli):
     found = cli.answer(f"{command} --out out --fail-on refuted", code=1)
     assert found["game"]["variant"] == "shift 9.0"
     assert found["game"]["fitted_score"] == "column: number 3 of the view"
-    assert found["game"]["fitted_on"] == "50 further runs in each world"
+    assert found["game"]["fitted_on"] == "50 + 50 further runs"
     assert found["game"]["runs_in"] == 200
     assert found["privacy"]["claimed"] == 1.0
     assert found["privacy"]["verdict"] == "refuted"

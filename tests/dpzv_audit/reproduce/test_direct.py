@@ -53,11 +53,11 @@ def test_a_page_has_baselines_and_the_control_in_every_row(result, table):
         shuffled = row["controls"]["shuffled_labels"]
         for number in (row["success"]["low"], *row["baselines"].values(), shuffled["low"], shuffled["high"]):
             assert f"{number:.4f}" in line
-    assert "gradients give every label away to whoever looks, in 2 rows" in text
+    assert "gradients give every label away to any observer, in 2 rows" in text
     assert re.search(
         r"the eavesdropper of scalars finds 0\.\d+ to 0\.\d+ of the labels where class freq.*in [01] of 1", text
     )
-    assert "; whether other seeds lie off chance cannot be told, at a false-alarm rate of 0.001" in text
+    assert "; these are too few seeds to generalise, at a false-alarm rate of 0.001" in text
     assert "the negative control is at chance in all 5 rows" in text
 
 
@@ -93,10 +93,10 @@ def test_the_sentence_follows_the_rows_either_way(result):
     both = with_success(with_success(rows, ROWS[2], [0.2, 0.201, 0.199] * 8), ROWS[3], [0.1003, 0.1, 0.1005] * 8)
     few = verdicts(with_success(rows, ROWS[4], [0.2, 0.201, 0.199]))
     assert "finds 0.200 to 0.200 of the labels where class frequencies give 0.1" in few
-    assert "more in every one of 3 seeds in 1 of 1 rows; whether other seeds lie off chance cannot be told" in few
+    assert "more in every one of 3 seeds in 1 of 1 rows; these are too few seeds to generalise" in few
     mixed = verdicts(with_success(rows, ROWS[4], [0.2, 0.05, 0.11]))
-    assert "more in every one of 3 seeds in 0 of 1 rows; whether other seeds" in mixed
-    assert f" in 1 of 2 rows (0.200 to 0.200) and cannot be told from it in {ROWS[3]}" in verdicts(both)
+    assert "more in every one of 3 seeds in 0 of 1 rows; these are too few" in mixed
+    assert f" in 1 of 2 rows (0.200 to 0.200) and does not differ from it clearly in {ROWS[3]}" in verdicts(both)
     lost = verdicts(with_success(rows, ROWS[0], [0.9, 0.91, 0.92]))
     assert f"gradients give 0.9100 of the labels or more ({ROWS[0]}) away" in lost
     broken = with_control(rows, ROWS[1], 1e-4)
@@ -154,4 +154,4 @@ def test_real_digits_lose_their_labels_through_gradients_alone(real, cli, tmp_pa
 
 def test_a_judgement_is_over_trainings_however_many_records_they_have(result):
     text = verdicts(with_success(result.rows, ROWS[4], [0.1, 0.12, 0.11, 0.09, 0.13]))
-    assert "whether other seeds lie off chance cannot be told" in text
+    assert "these are too few seeds to generalise" in text

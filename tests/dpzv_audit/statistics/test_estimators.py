@@ -293,7 +293,7 @@ def test_every_registered_estimator_fills_in_its_bound():
             assert "500 pairs, each side in a random order" in bound.threshold_rule
         else:
             assert (bound.looks, bound.directions) == (1, 1)
-            assert "a random pilot of " in bound.threshold_rule
+            assert "a random sample of " in bound.threshold_rule
         assert bound.ceiling > bound.epsilon_lower > 0.0
         assert "error 0.1" in bound.threshold_rule
         assert may_refute(name, exactly_gaussian=True) == entry.refutes
