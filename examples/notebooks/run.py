@@ -2,6 +2,7 @@
 
 python examples/notebooks/run.py                 each in place
 python examples/notebooks/run.py --out FOLDER    into FOLDER, and those here stay as they are
+python examples/notebooks/run.py python          python.ipynb alone
 """
 
 import argparse
@@ -17,9 +18,11 @@ def main() -> None:
     """Run all; a cell that raises ends it."""
     parser = argparse.ArgumentParser(description="Run the notebooks of this folder.")
     parser.add_argument("--out", type=Path, default=HERE, help="folder that receives them")
-    out = parser.parse_args().out
+    parser.add_argument("names", nargs="*", help="notebooks, by default all")
+    arguments = parser.parse_args()
+    out = arguments.out
     out.mkdir(parents=True, exist_ok=True)
-    for path in sorted(HERE.glob("*.ipynb")):
+    for path in [HERE / f"{name}.ipynb" for name in arguments.names] or sorted(HERE.glob("*.ipynb")):
         notebook = nbformat.read(path, as_version=4)
         where = {"metadata": {"path": str(out)}}
         NotebookClient(notebook, timeout=300, kernel_name="python3", resources=where, record_timing=False).execute()

@@ -47,19 +47,28 @@ def test_the_first_cell_installs_the_package_where_it_is_missing():
         assert not re.search(r"\bdocs/|[\"']/\w+/", "".join(others)), path  # what lies in a checkout alone
 
 
-@pytest.mark.slow
-def test_notebooks_run_and_show_what_they_print(tmp_path):
+NOTEBOOKS = {
+    "how-private-is-dpzv": pytest.mark.slow,
+    "own-federation": pytest.mark.slow,
+    "own-mechanism": pytest.mark.slow,
+    "python": pytest.mark.ci,
+}
+
+
+def test_every_notebook_is_run():
+    assert {path.stem for path in FOLDER.glob("*.ipynb")} == set(NOTEBOOKS)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=mark) for name, mark in NOTEBOOKS.items()])
+def test_a_notebook_runs_and_shows_what_it_prints(name, tmp_path):
     environment = {"PYTHONPATH": str(ROOT), **os.environ, "OMP_NUM_THREADS": "1", "JUPYTER_PLATFORM_DIRS": "1"}
-    command = [sys.executable, FOLDER / "run.py", "--out", tmp_path]
+    command = [sys.executable, FOLDER / "run.py", name, "--out", tmp_path]
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
-    names = sorted(path.name for path in FOLDER.glob("*.ipynb"))
-    assert names == ["how-private-is-dpzv.ipynb", "own-federation.ipynb", "own-mechanism.ipynb"]
-    for name in names:
-        (count, text), (kept, shown) = printed(tmp_path / name), printed(FOLDER / name)
-        assert count == kept
-        assert like(text, shown), f"{name} is stale, python examples/notebooks/run.py writes it anew:\n{text}"
-        assert count >= 5
-        assert not re.search(r"\bnan\b|Traceback", text)
+    (count, text), (kept, shown) = printed(tmp_path / f"{name}.ipynb"), printed(FOLDER / f"{name}.ipynb")
+    assert count == kept
+    assert like(text, shown), f"{name} is stale, python examples/notebooks/run.py {name} writes it anew:\n{text}"
+    assert count >= 5
+    assert not re.search(r"\bnan\b|Traceback", text)
