@@ -405,6 +405,9 @@ class Result(Part):
 
     __str__ = __repr__
 
+    def __rich_repr__(self) -> Any:
+        """Return nothing: rich then prints the same line."""
+
     def _repr_html_(self) -> str:
         """Return the head of the report page, for notebooks; it holds no script."""
         return self._display.html()
@@ -636,6 +639,7 @@ class ScoresResult(Result):
     estimators: list[Annotated[JudgedBound, Read]] = []
     meaning: str = ""
     warnings: list[str] = []
+    run: str | None = None
 
     @property
     def privacy(self) -> Privacy:

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import io
 import operator
 import pickle
 import re
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.results import AttackResult, AttacksResult, Cell, MatrixResult, TrainResult, VerifyResult, read
@@ -52,6 +54,9 @@ def made(results):
 @pytest.mark.parametrize("name", LINES)
 def test_a_line_says_what_was_claimed_measured_and_proven(name, made):
     assert repr(made[name]) == str(made[name]) == f"{made[name]}" == LINES[name]
+    console = Console(file=io.StringIO(), width=1000)
+    console.print(made[name])
+    assert console.file.getvalue() == f"{LINES[name]}\n"
 
 
 def test_the_line_of_each_kind_has_its_subject_and_word(made):

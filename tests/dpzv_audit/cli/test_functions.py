@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from dpzv_audit.results import (
 )
 from dpzv_audit.runs import json_text
 
+from ...helpers.places import ROOT
 from .test_config import COMMANDS
 
 MECHANISM = """
@@ -49,6 +51,13 @@ delta = 1e-5
 """
 NUMBERS = {"batch_size": 64, "dataset_size": 1408, "rounds": 176, "clip": 10}
 TINY = {"epochs": 1, "trials": 2}
+CUSTOMERS = {
+    "data": ROOT / "examples" / "customers.csv",
+    "label": "churned",
+    "columns": [["age", "region"], ["balance", "products"]],
+    "categories": "region",
+    "scales": {"age": 100, "balance": 10_000, "products": 10},
+}
 
 
 @pytest.fixture
@@ -71,6 +80,7 @@ def without_run(result):
 WRITTEN = {
     "attack": (dpzv_audit.attack, AttackResult, {"method": "split", "data": "digits", **TINY}),
     "train": (dpzv_audit.train, TrainResult, {"method": "vafl", "epochs": 1, "set": {"momentum": 0.5}}),
+    "train on a table": (dpzv_audit.train, TrainResult, {"method": "vafl", "no_controls": True, **CUSTOMERS, **TINY}),
     "audit method": (dpzv_audit.audit, AuditResult, {"method": "dpzv", "epochs": 1, "runs": 32, "epsilon": 2}),
     "audit defence": (
         dpzv_audit.audit,
@@ -103,6 +113,8 @@ def test_a_result_is_that_of_the_command_line_in_it(name, here, cli, capsys):
     printed = capsys.readouterr()
     assert printed.out == ""
     assert type(result) is model
+    promised = get_type_hints(function)["return"]
+    assert model in (get_args(promised) or (promised,))
     (file,) = (here / "function").glob("*/result.json")
     assert result.run == str(file.parent)
     assert json.loads(file.read_text()) == json.loads(json_text(without_run(result)))
@@ -120,6 +132,7 @@ def test_a_result_is_that_of_the_command_line_in_it(name, here, cli, capsys):
 def test_results_without_a_run_folder_are_what_the_command_prints(here, cli):
     scores = dpzv_audit.audit(scores=("in.csv", here / "out.csv"), epsilon=0.1)
     assert isinstance(scores, ScoresResult)
+    assert scores.run is None
     assert json.loads(json_text(scores)) == cli.answer(f"audit scores in.csv {here}/out.csv --epsilon 0.1")
     accounted = dpzv_audit.account("dpzv-sound", epochs=2, fast=True)
     assert accounted.run is None
@@ -135,11 +148,15 @@ def test_results_without_a_run_folder_are_what_the_command_prints(here, cli):
 
 
 def test_a_training_of_the_user_s_own_is_audited(here, monkeypatch):
-    from ...helpers.places import ROOT
-
     monkeypatch.chdir(ROOT / "examples" / "system")
     result = dpzv_audit.audit(system="our_vfl:train", trials=1, fit_trials=1, out=here)
     assert result.method == "system:our_vfl:train"
+
+
+def test_options_may_come_from_a_file(here):
+    (here / "options.toml").write_text("epochs = 1\nno-controls = true\n")
+    result = dpzv_audit.train("vafl", config=here / "options.toml")
+    assert without_run(result) == without_run(dpzv_audit.train("vafl", epochs=1, no_controls=True))
 
 
 def test_a_failed_gate_is_a_result(here):
