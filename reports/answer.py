@@ -217,7 +217,8 @@ def _epsilons(privacy: Privacy, tradeoff: Tradeoff | None) -> dict[str, str]:
     verdict = judged(privacy)
     if privacy.empirical_lower is not None:
         confidence = "" if privacy.confidence is None else f", {percent(privacy.confidence)} confidence"
-        assumed = f", {clean(privacy.given)}" if privacy.given and privacy.verdict != "refuted" else ""
+        beside_word = verdict is not None and verdict.given
+        assumed = f", {clean(privacy.given)}" if privacy.given and not beside_word else ""
         facts["measured"] = f"ε ≥ {lower_bound(privacy.empirical_lower, privacy.claimed)}{confidence}{assumed}"
     elif privacy.not_audited or privacy.claimed is not None:
         facts["measured"] = f"nothing: {clean(privacy.not_audited or 'no audit was made')}"

@@ -354,7 +354,7 @@ def _table_of_all(result: AttacksResult) -> Table:
 OF_A_TRANSCRIPT = frozenset(
     (
         *("transcript", "labels", "attack", "adversary", "client", "attack_set", "confidence"),
-        *("self_check", "seed", "out", "device", "json", "quiet"),
+        *("self_check", "seed", "out", "device", "json", "quiet", "verbose"),
     )
 )
 """Options of an attack on a recorded training."""

@@ -275,7 +275,7 @@ def _meaning(bounds: Sequence[JudgedBound], options: ScoreFlags) -> str:
 
 def _print_table(bounds: Sequence[JudgedBound], claimed: float | None, output: Answered) -> None:
     """Print a table with a row per estimator, and below it how each threshold came about."""
-    numbers = dict.fromkeys(("epsilon >=", "mu >=", "can see", "at"), "number")
+    numbers = dict.fromkeys(("epsilon >=", "mu >=", "limit", "at"), "number")
     columns = {"estimator": "name", **numbers, "assumes": "text"}
     with_claim = any(bound.verdict for bound in bounds)
     if with_claim:

@@ -9,6 +9,7 @@ import pytest
 from dpzv_audit.base.findings import Interval, OverTrainings
 from dpzv_audit.games.system import TRAININGS
 from dpzv_audit.results import AttackResult, AttacksResult, Cell, MatrixResult, read
+from reports.answer import answer_of
 from reports.content import report_content
 from reports.document import Judgement
 from reports.head import AttackSuccess, strongest
@@ -69,6 +70,22 @@ def test_a_verdict_stands_with_its_object_and_its_reason(privacy, theory, word, 
     assert judgement.alarming == (word == "overclaimed")
     assert why in judgement.why
     assert step is not None
+
+
+def test_the_fix_for_your_training_is_no_other_method(results, judge):
+    section = judge({**results["audit"]["privacy"], "upper": None, "gap": "server-state"})
+    methods = ("dpzv", "system:m:train")
+    steps = [head({**changed(results["audit"], **section), "method": method})[1] for method in methods]
+    assert ["dpzv-sound" in f"{step.words} {step.command}" for step in steps] == [True, False]
+
+
+def test_a_measured_bound_names_what_it_takes_as_given_beside_a_word_that_takes_nothing(results):
+    given = "given Gaussian noise"
+    judged = results["attack"]["privacy"]["judged"]
+    stored = [changed(results["attack"], given=given, judged={**judged, "given": words}) for words in ("", given)]
+    answers = [answer_of(read(result)[0]) for result in stored]
+    assert [given in answer.judgement.word for answer in answers] == [False, True]
+    assert [given in answer.facts["measured"] for answer in answers] == [True, False]
 
 
 def test_scores_are_about_anyone_who_can_compute_them(results):
