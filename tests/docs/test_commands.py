@@ -27,6 +27,7 @@ LONG = {
     "docs/guide/audits.md",
     "docs/guide/own-system.md",
     "docs/guide/reading-a-report.md",
+    "docs/reference/index.md",
 }
 """Pages whose commands take longer than a few seconds also at their small size."""
 REPEATED = {
