@@ -44,6 +44,7 @@ ALLOWED = (
     "files: X/XX source: X",  # labels of a listing
     "X across X ; single trainings X ; mean of further trainings X",  # what stands in brackets
     "**pilot**: a trial run that chooses a threshold or an attack, and is not counted.",  # defines a word of the guides
+    "**damage**: how far an attack's success lies between its baseline (0) and a perfect attack (1).",  # so does this
 )
 LEFT = {  # of code, the word damage, by which cells of a matrix are ordered: a key of result.json too
     "code": (0, 9),
