@@ -8,8 +8,8 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,8 @@ from .base.findings import to_jsonable
 from .base.store import partial_folder, private_file, private_folder, remove_abandoned, sync
 
 RESULT_FILE = "result.json"
+ENVIRONMENT_FILE = "environment.json"
+"""What a result may depend on beside its options, and when it was computed."""
 MEASURED_FILE = "measured.json"
 """What a repeat of the run need not give again: times and memory, kept apart from the result."""
 
@@ -44,6 +46,7 @@ PACKAGES = (
     "safetensors",
 )
 
+_STAMP = "%Y%m%d-%H%M%S"
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 
 
@@ -159,7 +162,7 @@ def run_name(
     """
     moment = (datetime.now(UTC) if now is None else now).astimezone(UTC)
     names = [slug(name) for name in (command, method, dataset, attack) if name]
-    return "-".join([moment.strftime("%Y%m%d-%H%M%S"), *names, f"seed{int(seed)}"])
+    return "-".join([moment.strftime(_STAMP), *names, f"seed{int(seed)}"])
 
 
 def slug(text: str, *, limit: int = 40) -> str:
@@ -185,6 +188,32 @@ def load_measured(folder: Path) -> dict[str, float]:
     return value
 
 
+def load_origin(folder: Path) -> list[str]:
+    """Return the version and the date with which the run in `folder` was computed, in words, as far as they are known.
+
+    They are those of its `environment.json`, or of that of the folder around it, where an attack keeps further results.
+    A date that is not there is that of the folder's name.
+    """
+    for place in (folder, folder.parent):
+        file = place / ENVIRONMENT_FILE
+        if os.path.isfile(file):
+            with suppress(InputError):  # a page says less where the file is damaged
+                facts = _json_of(file, "what dpzv-audit wrote")
+                return origin_of(facts if isinstance(facts, dict) else {}, place.resolve().name)
+    return origin_of({}, folder.resolve().name)
+
+
+def origin_of(facts: Mapping[str, object], name: str = "") -> list[str]:
+    """Return the version and the date of an environment in words, or the date in the `name` of a run folder."""
+    version, date = facts.get("dpzv_audit"), str(facts.get("date", ""))
+    stamp = re.match(r"\d{8}-\d{6}(?=-)", name)
+    words = [f"dpzv-audit {version}"] if isinstance(version, str) else []
+    with suppress(ValueError):
+        moment = datetime.fromisoformat(date) if date or not stamp else datetime.strptime(stamp[0], _STAMP)
+        words.append(f"{moment.day} {moment:%B %Y, %H:%M} UTC")
+    return words
+
+
 def json_text(value: Any) -> str:
     """Return `value` as the JSON text of run folders: two spaces, keys in their order, a newline at the end.
 
@@ -194,7 +223,7 @@ def json_text(value: Any) -> str:
 
 
 def environment(arguments: Sequence[str] | None = None) -> dict[str, object]:
-    """Return what a result may depend on: Python, platform, package versions, processors, command line.
+    """Return what a result may depend on: Python, platform, package versions, processors, command line; and the date.
 
     Versions come from the installed metadata (None where a package is absent), so nothing is imported. numpy and torch
     choose their kernels by `cpu_features`: sums of floats differ between kernels in their last bits.
@@ -210,6 +239,7 @@ def environment(arguments: Sequence[str] | None = None) -> dict[str, object]:
         "cpu_features": cpu_features(),
         "packages": {name: version_of(name) for name in PACKAGES},
         "command_line": [_program(sys.argv[0]), *sys.argv[1:]] if arguments is None else list(arguments),
+        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
 
 

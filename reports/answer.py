@@ -4,8 +4,7 @@
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
 from functools import singledispatch
 
 from dpzv_audit.base.findings import LEAST_TRAININGS, Control, Interval
@@ -30,9 +29,9 @@ from dpzv_audit.results import (
 )
 
 from . import verification
-from .document import Judgement, Row
+from .document import Answer, Row
 from .head import LABELS, AttackSuccess, head_of, judged, no_bound, share, short_metric, successes
-from .matrix import column_of_cell, worst_first
+from .matrix import attack_of, column_of_cell, worst_first, worst_of_each
 from .measured import is_sound_at
 from .risk import at_least, at_most, in_words
 from .text import clean, lower_bound, percent, upper_bound
@@ -53,29 +52,6 @@ _MOST_ATTACKERS = 2
 _MOST_CLAIMS = 5
 MOST_ROWS = 8
 """Rows of a table beside a verdict; a line says how many there are more."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """A verdict with what a reader needs beside it.
-
-    Attributes:
-        judgement: The verdict, its object, notes and the next step.
-        subject: The system and the attacker, in a sentence or two.
-        facts: What was measured, what is proven, and what both mean, by name.
-        caption: What the rows are, as "Attacks, 16 trainings".
-        rows: The strongest attacks, or the claims, the gravest first.
-        more: How many rows were left out, as a sentence; "" for none.
-        checks: Controls and test accuracy, as a sentence without its full stop.
-    """
-
-    judgement: Judgement
-    subject: str = ""
-    facts: Mapping[str, str] = field(default_factory=dict)
-    caption: str = ""
-    rows: Sequence[Row] = ()
-    more: str = ""
-    checks: str = ""
 
 
 @singledispatch
@@ -126,7 +102,7 @@ def _(result: ScoresResult) -> Answer:
     return Answer(
         judgement=head_of(result),
         subject=f"Scores of a system{of}. Attacker: anyone who can compute these scores.",
-        facts={"measured": clean(result.meaning).rstrip(".")} if result.meaning else {},
+        facts={"measured": clean(result.meaning)} if result.meaning else {},
     )
 
 
@@ -145,6 +121,7 @@ def _(result: AttacksResult) -> Answer:
         subject=_subject(result, *dict.fromkeys(cell.adversary for cell in cells)),
         caption=f"Attacks{counts}",
         rows=_of_one_metric([_of_cell(cell, _attacked(cell)) for cell in cells[:MOST_ROWS]]),
+        links=[cell.run or "" for cell in cells[:MOST_ROWS]],
         more=_joined(_left_out(cells[MOST_ROWS:]), left),
         checks=_together(result.negative_controls),
     )
@@ -152,25 +129,36 @@ def _(result: AttacksResult) -> Answer:
 
 @answer_of.register
 def _(result: MatrixResult) -> Answer:
-    cells = worst_first(result.cells)
-    attacks, methods = ({getattr(cell, key) for cell in result.cells} for key in ("attack", "method"))
+    worst = worst_of_each(result.cells)
+    tried = [cell for cell in result.cells if cell.state != "does not apply"]
+    attacks, methods = set(map(attack_of, tried)), {cell.method for cell in tried}
+    dataset = f", data set {clean(result.dataset)}" if result.dataset else ""
     failed = sum(cell.state == "failed" for cell in result.cells)
     failures = f"{failed} cells failed and were not tested" if failed else ""
     return Answer(
         judgement=head_of(result),
-        subject=f"{len(attacks)} attacks on {len(methods)} methods, data set {clean(result.dataset)}.",
-        caption="Worst cells",
-        rows=_of_one_metric(
-            [_of_cell(cell, f"{_attacked(cell)} on {column_of_cell(cell)}") for cell in cells[:MOST_ROWS]]
-        ),
-        more=_joined(_left_out(cells[MOST_ROWS:]), failures),
+        subject=f"{_counted(attacks, 'attack')} on {_counted(methods, 'method')}{dataset}.",
+        caption="Each attack where it finds most",
+        rows=rows_of_cells(worst[:MOST_ROWS]),
+        links=[cell.run or "" for cell in worst[:MOST_ROWS]],
+        more=_joined(_left_out(worst[MOST_ROWS:]), failures),
         checks=_together(result.negative_controls),
     )
 
 
+def _counted(items: Collection[object], name: str) -> str:
+    return f"{len(items)} {name}{'' if len(items) == 1 else 's'}"
+
+
+def rows_of_cells(cells: Sequence[Cell]) -> list[Row]:
+    """Return cells of a matrix as rows, each with its attacker and method."""
+    return _of_one_metric([_of_cell(cell, f"{_attacked(cell)} on {column_of_cell(cell)}") for cell in cells])
+
+
 @answer_of.register
 def _(result: VerifyResult) -> Answer:
-    claims = [claim for _, claim in verification.ranked(result.claims)]
+    ranked = verification.ranked(result.claims)
+    claims = [claim for _, claim in ranked]
     words = Counter(words_of(claim.judged) for claim in claims[_MOST_CLAIMS:])
     others = ", ".join(f"{count} {word}" for word, count in words.items())
     return Answer(
@@ -179,6 +167,7 @@ def _(result: VerifyResult) -> Answer:
         f"A true claim is refuted with probability at most {result.level:g} over all of them.",
         caption="Claims, the gravest first",
         rows=[_of_claim(claim) for claim in claims[:_MOST_CLAIMS]],
+        links=[f"#claim-{place}" for place, _ in ranked[:_MOST_CLAIMS]],
         more=f"{words.total()} more claims in the report: {others}" if others else "",
         checks=_of_file(result),
     )
@@ -224,8 +213,9 @@ def _epsilons(privacy: Privacy, tradeoff: Tradeoff | None) -> dict[str, str]:
         facts["measured"] = f"nothing: {clean(privacy.not_audited or 'no audit was made')}"
     if privacy.upper is not None:
         rests_on = "" if verdict is None or verdict.proven is None else verdict.proven.rests_on
-        facts["proven"] = (
-            f"ε ≤ {upper_bound(privacy.upper, privacy.claimed)}{f', {clean(rests_on)}' if rests_on else ''}"
+        gap = f"rests on a proof gap: {clean(privacy.gap)}" if privacy.gap else ""
+        facts["proven"] = ", ".join(
+            filter(None, [f"ε ≤ {upper_bound(privacy.upper, privacy.claimed)}", clean(rests_on), gap])
         )
     elif privacy.gap or privacy.claimed is not None or facts:
         facts["proven"] = no_bound(privacy)
@@ -249,11 +239,13 @@ def _judged(*, leaks: bool, undecided: bool) -> str:
 def _of_cell(cell: Cell, name: str) -> Row:
     few = cell.trainings is not None and cell.trainings < LEAST_TRAININGS
     word = "a control failed" if cell.controls_hold is False else _judged(leaks=bool(cell.clear), undecided=few)
+    if cell.learnt is False:
+        word += ", model not learnt"
     return _row(name, clean(cell.metric or LABELS), cell.success or 0.0, cell.reference, word)
 
 
 def _attacked(cell: Cell) -> str:
-    return f"{clean(cell.attack)} ({clean(cell.adversary)})"
+    return f"{attack_of(cell)} ({clean(cell.adversary)})"
 
 
 def _row(name: str, metric: str, success: float, reference: float | None, word: str) -> Row:
@@ -282,7 +274,7 @@ def _left_out(cells: Sequence[Cell]) -> str:
     if not cells:
         return ""
     leaks = sum(bool(cell.clear) for cell in cells)
-    return f"{len(cells)} more with less damage, {leaks or 'none'} of them above the baseline"
+    return f"{len(cells)} more, {leaks or 'none'} of them above {'their baselines' if leaks > 1 else 'its baseline'}"
 
 
 def _controls(result: AttackResult) -> str:

@@ -1,6 +1,6 @@
 """Writes the report on a result by the template of its command, and what the template does not draw as JSON."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -8,8 +8,9 @@ from dpzv_audit.base import rounding
 from dpzv_audit.base.findings import ADVERSARIES
 from dpzv_audit.results import Reported
 
-from . import curves, figures, head, matrix, measured, risk, tabular, text, verdicts, verification
-from .document import Report, Tile
+from . import answer, curves, figures, head, matrix, measured, risk, tabular, text, verdicts, verification
+from .answer import answer_of
+from .document import Report
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -34,9 +35,9 @@ def environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for module in (curves, figures, head, matrix, measured, risk, tabular, verdicts, verification):
+    for module in (answer, curves, figures, head, matrix, measured, risk, tabular, verdicts, verification):
         made.globals[module.__name__.rpartition(".")[2]] = module
-    made.globals |= {"ADVERSARIES": ADVERSARIES, "Tile": Tile, "rounding": rounding}
+    made.globals |= {"ADVERSARIES": ADVERSARIES, "rounding": rounding}
     made.tests["sound_at"] = measured.is_sound_at
     names = (
         "as_claimed",
@@ -66,15 +67,17 @@ def report_content(
     other: Mapping[str, object] | None = None,
     *,
     timings: Mapping[str, float] | None = None,
+    origin: Sequence[str] = (),
     drawings: verification.Drawings | None = None,
 ) -> Report:
     """Return what a report on a result shows, for HTML and Markdown alike.
 
     Every key of the result is drawn by a section; `other`, what its file holds beside, stands in the last one as JSON.
     Trade-off curves and long training histories are drawn in full as figures and thinned in tables, which say so.
-    `timings` are what was measured beside the result, `drawings` keeps the figures of one of `verify`.
+    `timings` are what was measured beside the result, `origin` the version and the date with which it was computed, and
+    `drawings` keeps the figures of one of `verify`.
     """
-    report = Report(result.KIND)
+    report = Report(result.KIND, answer_of(result), origin)
     command = result.SCHEMA.split("/")[1]
     template = environment().get_template(f"{command}.jinja")
     template.render(result=result, doc=report, timings=timings or {}, drawings=drawings)

@@ -275,7 +275,7 @@ def _epsilon_figure(name: str, cells: "Sequence[Cell]") -> str:
     metric = short(next((cell.metric for cell in cells if cell.metric), "success"), 44)
     alt = f"{metric} against epsilon, {name.replace('-', ' by the ', 1)}: {_ends(curves)}"
     lowest = min(point[2] for points in curves.values() for point in points)
-    chart = Chart("ε from which the noise follows", metric, "log", bottom=min(0.0, lowest - 0.02), top=1.04)
+    chart = Chart("ε that sets the noise", metric, "log", bottom=min(0.0, lowest - 0.02), top=1.04)
     for index, (method, points) in enumerate(curves.items()):
         chart.line(method, points, lw=1.6, ms=4.5, **look_of(index))
     noiseless = [(method_of(cell), cell.success) for cell in cells if cell.epsilon is None and cell.success is not None]
@@ -286,7 +286,7 @@ def _epsilon_figure(name: str, cells: "Sequence[Cell]") -> str:
         chart.level(f"no noise: {short(', '.join(methods), 60)}", value, **look)
     chance = max((cell.reference for cell in cells if cell.reference is not None), default=None)
     if chance is not None:
-        chart.level("without an attack", chance, color=INK, ls=(0, (1, 2.5)), lw=1.0)
-        alt += f"; without an attack {proportion(chance, 3)}"
+        chart.level("baseline", chance, color=INK, ls=(0, (1, 2.5)), lw=1.0)
+        alt += f"; baseline {proportion(chance, 3)}"
     entries = len(curves) + len(alike) + (chance is not None)
     return chart.draw(name, alt, 2.9 + 0.18 * entries, handlelength=3.4, fontsize=9)

@@ -1,9 +1,9 @@
-"""The parts of a report, which a template writes and HTML and Markdown draw: tiles, sections, tables, pictures.
+"""The parts of a report, which a template writes and HTML and Markdown draw: head, sections, tables, pictures.
 
 A block is a table, a picture, code, or a paragraph as plain text. Whoever draws it makes text safe to show.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from html import unescape
@@ -20,6 +20,8 @@ class Table:
     """Rows of finished text by their columns' titles; rows at places in `strong` are stressed, `note` holds for all.
 
     `columns` says of each title whether its cells are "text", a "number", "code" or a "link", the path of a file.
+    `links` are where the first cell of each row leads; "" for nowhere, [] for no row. A `narrow` table is shown on a
+    phone alone, in place of a wide figure.
     """
 
     caption: str
@@ -27,6 +29,8 @@ class Table:
     rows: list[dict[str, str]]
     strong: set[int]
     note: str
+    links: list[str]
+    narrow: bool = False
 
     def hoist(self) -> None:
         """Move every column that says the same in all rows into the note.
@@ -88,16 +92,6 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Tile:
-    """A number of the first glance: what it is, the value, and what to read with it; `alarming` stands out."""
-
-    label: str
-    value: str
-    note: str = ""
-    alarming: bool = False
-
-
-@dataclass(frozen=True)
 class NextStep:
     """A step to take next: a sentence, and the command that does it where there is one."""
 
@@ -120,13 +114,67 @@ class Judgement:
     step: NextStep | None = None
 
 
-class Report:
-    """Everything a page shows, as a template writes it from top to bottom; what is empty is left out."""
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """A verdict with what a reader needs beside it: the head of a page, and what a terminal prints.
 
-    def __init__(self, kind: str) -> None:
+    Attributes:
+        judgement: The verdict, its object, notes and the next step.
+        subject: The system and the attacker, in a sentence or two.
+        facts: What was measured, what is proven, and what both mean, by name.
+        caption: What the rows are, as "Attacks, 16 trainings".
+        rows: The strongest attacks, or the claims, the gravest first.
+        links: Where each row leads on a page: the report of an attack, the section of a claim; "" for nowhere.
+        more: How many rows were left out, as a sentence; "" for none.
+        checks: Controls and test accuracy, as a sentence without its full stop.
+    """
+
+    judgement: Judgement
+    subject: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    caption: str = ""
+    rows: Sequence[Row] = ()
+    links: Sequence[str] = ()
+    more: str = ""
+    checks: str = ""
+
+    @property
+    def several_claims(self) -> bool:
+        """Whether the rows are claims, each with notes and a reason of its own."""
+        return len(self.rows) > 1 and "claim" in self.rows[0]
+
+    @property
+    def printed_notes(self) -> int:
+        """How many notes a terminal and a printed page show; the page on a screen has all."""
+        return 3 if self.several_claims else 6
+
+    @property
+    def more_notes(self) -> str:
+        """How many notes these leave out, as a sentence; "" for none."""
+        more = len(self.judgement.notes) - self.printed_notes
+        return f"{more} more notes are in the report." if more > 0 else ""
+
+    @property
+    def why(self) -> str:
+        """Why the verdict is what it is, where neither facts nor claims say it."""
+        return "" if self.facts or self.several_claims else self.judgement.why
+
+
+TEXTS = frozenset({"attack", "claim", "mechanisms", "verdict", "result", "metric"})
+"""Columns of an answer that hold words; the others hold numbers."""
+
+
+class Report:
+    """Everything a page shows, as a template writes it from top to bottom; what is empty is left out.
+
+    `kind` says what it is about and `origin` with which version, and when, it was computed.
+    """
+
+    def __init__(self, kind: str, answer: Answer, origin: Sequence[str] = ()) -> None:
         self.kind = kind
+        self.answer = answer
+        self.origin = origin
         self.head(kind, "")
-        self.tiles: list[Tile] = []
         self.deciding: Picture | None = None
         self._sections: list[Section] = []
 
@@ -148,11 +196,27 @@ class Report:
         blocks = (block for section in self._sections for block in [*section.blocks, *section.folded])
         return [block for block in (self.deciding, *blocks) if isinstance(block, Picture)]
 
-    def head(self, title: str, lead: str, judgement: Judgement | None = None) -> None:
-        """Set the title, the verdict with what to do next, and the sentence that says it all."""
+    def head(self, title: str, lead: str) -> None:
+        """Set the title, and the sentence that says it all."""
         self.title = title
         self.lead = lead
-        self.judgement = judgement
+
+    @property
+    def tables(self) -> list[Table]:
+        """Every table of the page, the rows of the head first."""
+        blocks = [self.rows, *(block for section in self._sections for block in [*section.blocks, *section.folded])]
+        return [block for block in blocks if isinstance(block, Table)]
+
+    @property
+    def rows(self) -> Table | None:
+        """The attacks or claims of the head as a table; None without any."""
+        answer = self.answer
+        if not answer.rows:
+            return None
+        titles = [*answer.rows[0]]
+        columns = {"" if title == "result" else title: "text" if title in TEXTS else "number" for title in titles}
+        rows = [dict(zip(columns, map(_cell, row.values()), strict=True)) for row in answer.rows]
+        return Table(caption=answer.caption, columns=columns, rows=rows, strong=set(), note="", links=[*answer.links])
 
     def decide(self, name: str, svg: str, caption: str) -> None:
         """Show under the head the picture that decides the verdict, where one was drawn."""
@@ -203,6 +267,7 @@ class Report:
         caller: Callable[[Callable[..., None]], object] | None = None,
         note: str = "",
         hoist: bool = False,
+        narrow: bool = False,
         **kinds: Collection[str],
     ) -> str:
         """Add a table of known rows, or of those written between `call(add)` and `endcall`, if any; return "".
@@ -211,12 +276,14 @@ class Report:
         a column that says the same in all rows moves into the note.
         """
         lines = [*rows]
+        links: list[str] = []
         stressed: set[int] = set()
 
-        def add(row: Row, *, strong: bool = False) -> None:
+        def add(row: Row, *, strong: bool = False, link: str = "") -> None:
             if strong:
                 stressed.add(len(lines))
             lines.append(row)
+            links.append(link)
 
         if caller is not None:
             caller(add)
@@ -224,9 +291,15 @@ class Report:
             return ""
         kind_of = {title: kind for kind, titles in kinds.items() for title in titles}
         columns = {title: kind_of.get(title, "text") for title in lines[0]}
-        cells = [{title: MISSING if value == "" else number(value) for title, value in row.items()} for row in lines]
-        table = Table(caption=caption, columns=columns, rows=cells, strong=stressed, note=note)
+        cells = [{title: _cell(value) for title, value in row.items()} for row in lines]
+        table = Table(
+            caption=caption, columns=columns, rows=cells, strong=stressed, note=note, links=links, narrow=narrow
+        )
         if hoist:
             table.hoist()
         self._add(table)
         return ""
+
+
+def _cell(value: object) -> str:
+    return MISSING if value == "" else number(value)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import singledispatch
 from itertools import pairwise
 
-from dpzv_audit.base.findings import LEAST_TRAININGS, STRONGEST, Interval, VerdictWord, damage
+from dpzv_audit.base.findings import LEAST_TRAININGS, STRONGEST, EmpiricalBound, Interval, VerdictWord, damage
 from dpzv_audit.results import (
     AttackResult,
     AttacksResult,
@@ -33,9 +33,9 @@ from dpzv_audit.statistics.comparison import compared, of_these_trainings
 from . import verification
 from .document import Judgement, NextStep
 from .figures import chance_level
-from .matrix import column_of_cell, worst_first
+from .matrix import attack_of, column_of_cell, never_applied, worst_first
 from .text import as_claimed, capitalized, clean, lower_bound, proportion, the, upper_bound
-from .verdicts import MEANINGS, notes_of, notes_on, warnings_of, words_of
+from .verdicts import MEANINGS, notes_of, notes_on, set_aside, warnings_of, words_of
 
 RELATIONS = {
     "replace-label": "one record with another label",
@@ -291,8 +291,14 @@ def _unjudged(result: RunResult, word: str, about: str, step: NextStep) -> Judge
     why = _no_claim(result)
     if result.privacy.claimed is not None:
         return Judgement("not judged", about=claim_in_words(result.privacy), why=f"{capitalized(why)}.", step=step)
-    notes = warnings_of(result.warnings)
+    notes = [*_set_aside(result.privacy.estimators), *warnings_of(result.warnings)]
     return Judgement(word, about=about, why=f"No ε is claimed; {why}.", notes=notes, step=step)
+
+
+def _set_aside(bounds: Sequence[EmpiricalBound]) -> list[str]:
+    """Return a note where a stronger bound was set aside; a verdict has it among its warnings."""
+    lower = max((bound.epsilon_lower for bound in bounds if not bound.assumes), default=None)
+    return warnings_of(set_aside([(bound.epsilon_lower, bound.assumes) for bound in bounds], lower))
 
 
 @singledispatch
@@ -328,7 +334,8 @@ def _(result: AttackResult) -> Judgement:
         word = "measured" if best.reference is None else "no leak seen"
     if verdict is not None and not best.leaks:
         return _on_claim(result, verdict, _GATE)
-    notes = notes_on(verdict, result.warnings)
+    notes = [] if best.leaks else ["Not tested: other attacks, which may find more."]
+    notes += [*([] if verdict else _set_aside(result.privacy.estimators)), *notes_on(verdict, result.warnings)]
     return Judgement(word, about=about, why=why, alarming=best.leaks, notes=notes, step=step)
 
 
@@ -340,7 +347,8 @@ def _(result: TrainResult) -> Judgement:
     step = NextStep(f"Attack it{why}", command=shlex.join(attack))
     if verdict is not None:
         return _on_claim(result, verdict, step)
-    return _unjudged(result, "no claim", f"{clean(result.method) or 'the training'} promises no ε", step)
+    judgement = _unjudged(result, "no claim", f"{clean(result.method) or 'the training'} promises no ε", step)
+    return replace(judgement, notes=["Not tested: no attack was run.", *judgement.notes])
 
 
 @head_of.register
@@ -390,7 +398,7 @@ def _(result: ScoresResult) -> Judgement:
         bounds = [bound for bound in result.estimators if not bound.assumes] or result.estimators
         lower = max((bound.epsilon_lower for bound in bounds), default=None)
         about = "ε" if lower is None else f"ε ≥ {lower_bound(lower)}{_OF_SCORES}"
-        notes = warnings_of(result.warnings)
+        notes = [*_set_aside(result.estimators), *warnings_of(result.warnings)]
         return Judgement("measured", about=about, why=clean(result.meaning), notes=notes, step=more)
     return _on_claim(result, verdict, more)
 
@@ -405,7 +413,7 @@ def _of_cells(cells: Sequence[Cell], controls: NegativeControls | None, where: s
     few = (worst.trainings or LEAST_TRAININGS) < LEAST_TRAININGS
     about = _counted(leaks, measured, where)
     why = _worst(worst)
-    notes = warnings_of(not_learnt(cells))
+    notes = [*_inapplicable(cells), *warnings_of(not_learnt(cells))]
     step = NextStep("Repeat with more trainings", command=_again(line, "--trials", str(LEAST_TRAININGS)))
     if controls is not None and not controls.hold:
         why = f"Negative controls failed, the worst {clean(controls.worst)}: no number here can be trusted."
@@ -421,7 +429,7 @@ def _of_cells(cells: Sequence[Cell], controls: NegativeControls | None, where: s
 
 def _counted(leaks: Sequence[Cell], measured: Sequence[Cell], where: str) -> str:
     """Return how many attacks, not cells, are above their baseline, and which attackers they are or were."""
-    some, attacks = ({cell.attack for cell in cells} for cells in (leaks, measured))
+    some, attacks = (set(map(attack_of, cells)) for cells in (leaks, measured))
     finds = "finds more than its baseline" if len(some) == 1 else "find more than their baselines"
     return f"{len(some)} of {len(attacks)} attacks {where} {finds} ({_attackers(leaks or measured)})"
 
@@ -433,13 +441,22 @@ def _attackers(cells: Sequence[Cell]) -> str:
     return f"attacker{'s' if len(names) > 1 else ''}: {', '.join(names[:_MOST_ATTACKERS])}{more}"
 
 
+def _inapplicable(cells: Sequence[Cell]) -> list[str]:
+    """Return a note that names the attacks that apply nowhere, and so were not tested."""
+    names = never_applied(cells, attack_of)
+    if not names:
+        return []
+    more = f" and {len(names) - _MOST_ATTACKERS} more" if len(names) > _MOST_ATTACKERS else ""
+    return [f"Not tested: {', '.join(names[:_MOST_ATTACKERS])}{more}, which cannot be mounted here."]
+
+
 def not_learnt(cells: Sequence[Cell]) -> list[str]:
     """Return a warning that names the systems of measured cells whose models have not learnt."""
     measured = (cell for cell in cells if cell.state == "measured" and cell.learnt is False)
     systems = [*dict.fromkeys(map(column_of_cell, measured))]
     if not systems:
         return []
-    names = ", ".join(systems[:5]) + (f" and {len(systems) - 5} more" if len(systems) > 5 else "")
+    names = "; ".join(systems[:5]) + (f"; and {len(systems) - 5} more" if len(systems) > 5 else "")
     return [f"the model has not learnt on {names}: its test accuracy is not shown to be above the majority class"]
 
 
@@ -447,7 +464,7 @@ def _worst(cell: Cell) -> str:
     """Return the worst cell in a sentence, and that its trainings do not generalise where they are few."""
     metric = clean(cell.metric or "success")
     success, reference = much(cell.success or 0.0, metric), share(cell.reference or 0.0, metric)
-    attack = f"{clean(cell.chosen or cell.attack)} by {the(cell.adversary)} on {column_of_cell(cell)}"
+    attack = f"{attack_of(cell)} by {the(cell.adversary)} on {column_of_cell(cell)}"
     count = cell.trainings or LEAST_TRAININGS
     few = "One training is" if count == 1 else f"{count} trainings are"
     others = f" {few} too few to generalise." if count < LEAST_TRAININGS else ""

@@ -52,6 +52,19 @@ def worst_first(cells: Sequence[Cell]) -> list[Cell]:
     return sorted([cell for cell in cells if cell.state == "measured"], key=attrgetter("harm"), reverse=True)
 
 
+def worst_of_each(cells: Sequence[Cell]) -> list[Cell]:
+    """Return the measured cell in which each attack finds most, the worst first."""
+    worst: dict[str, Cell] = {}
+    for cell in worst_first(cells):
+        worst.setdefault(attack_of(cell), cell)
+    return [*worst.values()]
+
+
+def attack_of(cell: Cell) -> str:
+    """Return the name of the attack of a cell: that of the strongest is the one that was chosen."""
+    return clean(cell.chosen or cell.attack)
+
+
 def reasons(cells: Sequence[Cell], state: str) -> list[Row]:
     """Return why cells in a state have no number, the methods of one attack that share a reason in one row."""
     methods = len(set(map(column_of_cell, cells)))
@@ -107,18 +120,21 @@ def pareto(cells: Sequence[Cell]) -> str:
     rows = defended(cells)
     if not rows:
         return ""
-    chart = svg.Chart("damage of the strongest attack", "test accuracy")
+    chart = svg.Chart("advantage of the strongest attack", "test accuracy")
     by_name = grouped((row.name, (row.worst.damage or 0.0, row.worst.accuracy or 0.0)) for row in rows)
     front = on_front([point for points in by_name.values() for point in points])
-    chart.line("nothing here has less damage and more accuracy", front, color=svg.MUTED, lw=1.0, drawstyle="steps-post")
+    chart.line(
+        "no defence has less advantage and more accuracy", front, color=svg.MUTED, lw=1.0, drawstyle="steps-post"
+    )
     for index, (name, points) in enumerate(by_name.items()):
         chart.line(name, points, **(look_of(index) | {"ls": "none"}), ms=6)
     ends = (
-        f"{row.name} {as_claimed(row.epsilon)}".removesuffix(" -") + f" {proportion(row.worst.accuracy, 3)} at damage "
+        f"{row.name} {as_claimed(row.epsilon)}".removesuffix(" -")
+        + f" {proportion(row.worst.accuracy, 3)} at advantage "
         f"{proportion(row.worst.damage, 3)}"
         for row in rows[:12]
     )
-    alt = f"Accuracy against the damage of the strongest attack, by defence: {'; '.join(ends)}"
+    alt = f"Accuracy by the advantage of the strongest attack, by defence: {'; '.join(ends)}"
     return chart.draw("defences", alt, 3.1 + 0.18 * (len(by_name) + 1), fontsize=9)
 
 
@@ -153,7 +169,7 @@ def heat_map(cells: Sequence[Cell]) -> str:
         axes.spines[:].set_visible(False)
 
     ranks = (f"{row_of_cell(cell)} on {column_of_cell(cell)} {proportion(cell.damage, 3)}" for cell in worst)
-    alt = f"Damage of attacks on methods; the worst: {'; '.join(ranks)}"
+    alt = f"Advantage of attacks on methods; the worst: {'; '.join(ranks)}"
     # Columns are named along a slope below the map: the longest name sets its room.
     room = max(0.7, 0.062 * max(map(len, across)))
     row_height = 0.2 if turned else 0.24
@@ -166,7 +182,7 @@ def damages(cells: Sequence[Cell]) -> str:
     if not worst:
         return ""
     bars = {row_of_cell(cell): (max(0.0, cell.damage or 0.0), proportion(cell.damage, 3)) for cell in worst}
-    return bars_figure("attacks", "Damage of attacks, the worst first: ", bars, xlabel="damage")
+    return bars_figure("attacks", "Advantage of attacks, the worst first: ", bars, xlabel="advantage over the baseline")
 
 
 def shade_of(damage: float) -> float:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from dpzv_audit.base.findings import Control, Interval, UpperBound
 from dpzv_audit.base.rounding import interval, p_equals
-from dpzv_audit.results import Epoch, Result, Tradeoff
+from dpzv_audit.results import Epoch, NegativeControls, Result, Tradeoff
 
 from .document import Row
-from .text import MISSING, exact, number, percent, proportion
+from .text import MISSING, clean, exact, number, percent, proportion
 
 _CURVE_ROWS = (0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 _OF_THE_RUN = ["method", "dataset", "attack", "adversary", "seed", "run"]
@@ -50,6 +50,16 @@ def _trainings(measurement: Interval) -> str:
         by = measurement.tested_by or "its interval"
         notes.append("too few to test" if p is None else f"{p_equals(p)} by {by}")
     return "; ".join(notes)
+
+
+def controls_in_words(controls: NegativeControls) -> str:
+    """Return how the negative controls of many attacks passed together."""
+    passed = "All passed" if controls.hold else "They did NOT all pass, and no number here can be trusted"
+    return (
+        f"{controls.tests} negative controls were tested together at a false-alarm rate of {controls.false_alarm:g}. "
+        f"{passed}. The smallest has {p_equals(controls.smallest_p)} ({clean(controls.worst)}), "
+        f"which is {p_equals(controls.together_p)} with all of them counted."
+    )
 
 
 def point_row(point: Row, first: Row) -> Row:

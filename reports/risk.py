@@ -122,8 +122,8 @@ def at_least(privacy: "Privacy", tradeoff: "Tradeoff | None") -> tuple[Risk | No
 
 
 _BLIND = {
-    "advantage (true less false positives)": 0.0,
-    **{f"true positives at {percent(rate)} false ones": rate for rate in RATES},
+    "true-positive minus false-positive rate": 0.0,
+    **{f"true positives at {percent(rate)} false positives": rate for rate in RATES},
     "right guess at even odds": 0.5,
     f"Bayes risk, prior {percent(RARE)}: wrong guess": RARE,
 }
@@ -133,15 +133,17 @@ _BLIND = {
 def rows(low: Risk | None, high: Risk | None) -> "list[Row]":
     """Return the risks as rows: from the audit at least, in theory at most, and of a blind guess.
 
-    Of a chance to be wrong the audit gives the most and theory the least: there the words say so.
+    A chance to be wrong has the most from the audit and the least in theory, which the sign says. Where the audit shows
+    no more than a blind guess does, it shows nothing.
     """
     table: list[Row] = []
     for (name, blind), least, most in zip(_BLIND.items(), _values(low), _values(high), strict=True):
         shown, allowed = (_at_most, _at_least) if name.endswith("wrong guess") else (_at_least, _at_most)
+        nothing = least is not None and _digits(least) == blind
         table.append(
             {
                 "risk": name,
-                "shown by the audit": MISSING if least is None else shown(least),
+                "shown by the audit": MISSING if least is None else "not shown" if nothing else shown(least),
                 "allowed by theory": "no bound" if most is None else allowed(most),
                 "a blind guess": upper_bound(blind),
             }
@@ -177,8 +179,10 @@ def in_words(neighbours: str | None, low: Risk | None, high: Risk | None) -> str
     if low is None and high is None:
         return ""
     case = CASES.get(neighbours or "", "of two neighbouring data sets {} picks the right one")
-    least = None if low is None else math.floor(_digits(100.0 * low.right))
+    least = None if low is None or _digits(low.right) <= 0.5 else math.floor(_digits(100.0 * low.right))
     most = None if high is None else math.ceil(_digits(100.0 * high.right))
+    if least is None and most is None:
+        return ""
     if least is None:
         often = f"at most {most} times in 100"
     elif most is None:

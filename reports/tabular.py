@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dpzv_audit.base.grouping import grouped
 from dpzv_audit.results import AccountResult, PlantedResult, PlantedRow
 
-from .answer import ATTACKERS, Answer, answer_of
+from .answer import ATTACKERS, answer_of
 from .curves import curves_figure, rounds_figure
-from .document import Judgement, NextStep
+from .document import Answer, Judgement, NextStep
 from .figures import short
 from .head import FALSE_OR_UNPROVEN, RELATIONS, claim_in_words, head_of, judged, no_bound
 from .svg import ACCENT, INK, MUTED, Chart

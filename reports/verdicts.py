@@ -1,11 +1,12 @@
 """A verdict in words: the same for terminals, pages, CI files and Python, since each of them calls these functions."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from dpzv_audit.base.findings import VerdictWord
+from dpzv_audit.base.findings import CONTRADICTED, VerdictWord
 from dpzv_audit.base.rounding import down, up
 from dpzv_audit.results import Verdict
 
+from .document import Judgement, Table
 from .text import clean
 
 MEANINGS: Mapping[VerdictWord, str] = {
@@ -17,6 +18,45 @@ MEANINGS: Mapping[VerdictWord, str] = {
     "That speaks of these attacks on this data alone.",
     "supported": "A sound upper bound lies at or below the claim, and nothing refuted it.",
 }
+
+
+WORDS: Mapping[str, str] = {
+    **{word.replace("-", " "): meaning for word, meaning in MEANINGS.items()},
+    "failed": "At least one claim fails the check, as the command's options define it.",
+    "leaks": "The adversary learns more here than it would by guessing.",
+    "no leak seen": "No attack here finds more than its baseline. Other attacks may.",
+    "too few trainings to tell": "An attack may find more than its baseline: these trainings are too few to say.",
+    "measured": "Something was measured, and nothing is claimed that it could be held against.",
+    "not measured": "No attack could be measured.",
+    "no claim": "No epsilon is claimed, so there is nothing to refute or to support.",
+    "not judged": "The result holds no verdict on its claim.",
+    "not to be trusted": "A control failed, so the numbers may be wrong.",
+}
+"""What the words of a page's head mean, the verdicts on claims among them."""
+_GIVEN = {"given Gaussian": "This takes as given that the noise is exactly Gaussian."}
+
+
+def word_in(text: str) -> str:
+    """Return the word of `WORDS` with which a text begins; "" where it begins with none."""
+    return next((word for word in sorted(WORDS, key=len, reverse=True) if text.startswith(word)), "")
+
+
+def anchor_of(text: str) -> str:
+    """Return where on a page the word is explained with which a text begins; "" where it is not."""
+    word = word_in(text)
+    return f"word-{word.replace(' ', '-')}" if word else ""
+
+
+def meaning_of(text: str) -> str:
+    """Return what a verdict means, and what it takes as given."""
+    assumed = (sentence for words, sentence in _GIVEN.items() if words in text)
+    return " ".join(filter(None, (WORDS.get(word_in(text), ""), *assumed)))
+
+
+def words_on(judgement: Judgement, tables: Iterable[Table]) -> dict[str, str]:
+    """Return the words that a page's head and the verdicts in its tables use, each with its meaning."""
+    texts = [judgement.word, *(row.get("verdict", "") for table in tables for row in table.rows)]
+    return {word: WORDS[word] for word in dict.fromkeys(map(word_in, texts)) if word}
 
 
 def words_of(verdict: Verdict) -> str:
@@ -39,6 +79,19 @@ def notes_of(verdict: Verdict) -> list[str]:
 def warnings_of(warnings: list[str]) -> list[str]:
     """Return warnings, each as a sentence."""
     return [f"Warning: {clean(text).rstrip('.')}." for text in warnings]
+
+
+def set_aside(bounds: Iterable[tuple[float, str]], lower: float | None, claimed: float | None = None) -> list[str]:
+    """Return a warning where a bound above `lower` was set aside because the scores contradict its assumption.
+
+    `bounds` are pairs of a lower bound and what it assumes.
+    """
+    best, assumes = max((bound for bound in bounds if CONTRADICTED in bound[1]), default=(0.0, ""))
+    if best <= (lower or 0.0):
+        return []
+    assumption, _, evidence = assumes.partition(f" ({CONTRADICTED}: ")
+    because = f"the scores contradict its assumption that {assumption}{f' ({evidence}' if evidence else ''}"
+    return [f"a stronger bound, epsilon at least {down(best, beside=claimed)}, was set aside: {because}"]
 
 
 def notes_on(verdict: Verdict | None, warnings: list[str]) -> list[str]:

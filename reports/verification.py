@@ -27,10 +27,8 @@ audited again."""
 
 
 def ranked(claims: Sequence[ClaimResult]) -> list[tuple[int, ClaimResult]]:
-    """Return the gravest claims with their places in the file, those that failed the gate first."""
-    return sorted(enumerate(claims, start=1), key=lambda pair: (not pair[1].fails, ORDER.index(pair[1].verdict)))[
-        :MOST_SECTIONS
-    ]
+    """Return claims with their places in the file, the gravest first: those that failed the gate, then by verdict."""
+    return sorted(enumerate(claims, start=1), key=lambda pair: (not pair[1].fails, ORDER.index(pair[1].verdict)))
 
 
 def word_of(result: VerifyResult) -> str:
@@ -76,14 +74,17 @@ def share(value: float | None) -> str | None:
 
 
 def picture_of(claim: ClaimResult, drawings: Drawings | None) -> tuple[str, str]:
-    """Return kind and SVG of the picture that decides a claim: trade-off curves, else epsilons, else success."""
+    """Return kind and SVG of the picture that decides a claim.
+
+    That is the success of an attack, and of an epsilon the bounds; curves alone show why one is refuted.
+    """
     if claim.form == "attack":
         attack = claim.attack
         name = str(claim.claim.get("attack"))
         baselines = {"the claimed limit": claim.claimed, **attack.baselines}
         kind = "success"
         draw = partial(success_figure, name, attack.success, baselines, attack.controls, "mean success over trainings")
-    elif claim.tradeoff is not None:
+    elif claim.verdict == "refuted" and claim.tradeoff is not None:
         kind = "tradeoff"
         draw = partial(tradeoff_figure, claim.tradeoff)
     else:

@@ -202,6 +202,10 @@ class UpperBound:
         return self.gap.split(",") if self.gap else []
 
 
+CONTRADICTED = "the scores contradict it"
+"""How an assumption of a bound ends that a test of the scores rejects."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EmpiricalBound:
     """A lower bound on epsilon from scores of a distinguishing game, with its costs and its ceiling.

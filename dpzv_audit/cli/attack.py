@@ -18,11 +18,11 @@ from ..base.errors import AuditError, InputError, check_names
 from ..base.findings import FALSE_ALARM, STRONGEST
 from ..base.rounding import p_value
 from ..results import AttackResult, AttacksResult
-from ..runs import RESULT_FILE, json_text
+from ..runs import RESULT_FILE, json_text, origin_of
 from ..statistics.panel import Panel
 from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, flags_given, refuse, takes
 from .options import DataFlags, TranscriptFlags, asks, choose, parsed_settings
-from .output import Answered, print_table, save, table_of
+from .output import Answered, environment_of_run, print_table, save, table_of
 from .summary import at_least, refuse_failed, table_from
 from .trials import TrialFlags, kept_attacks, kept_trials
 
@@ -322,7 +322,7 @@ def _files_of(results: Mapping[str, AttackResult]) -> dict[str, str | bytes]:
     files: dict[str, str | bytes] = {}
     for folder, result in results.items():
         files[f"{folder}/{RESULT_FILE}"] = json_text(result)
-        files[f"{folder}/report.html"] = to_html(report_content(result))
+        files[f"{folder}/report.html"] = to_html(report_content(result, origin=origin_of(environment_of_run())))
     return files
 
 

@@ -254,14 +254,14 @@ def _finish(output: Answered, folder: Path, outcomes: "Sequence[Outcome]", datas
 
 
 def _table(console: Console, cells: Sequence[Cell]) -> Table:
-    """Return damage by attack and method, or the worst cells alone where that is too wide for the terminal."""
+    """Return the advantage by attack and method, or the worst cells alone where that is too wide for the terminal."""
     place = {(_attacked(c), _named(c)): _shown(c) for c in cells}
     attacks, methods = (list(dict.fromkeys(names)) for names in zip(*place, strict=True))
     first = "attack, adversary"
     if len(methods) > len(attacks):  # Whichever there are fewer of stands across: a terminal is narrow.
         first, attacks, methods = "method", methods, attacks
         place = {(method, attack): shown for (attack, method), shown in place.items()}
-    scale = "damage: 0 the baseline, 1 a perfect attack"
+    scale = "advantage: 0 at the baseline, 1 for a perfect attack"
     table = table_of({first: "name", **dict.fromkeys(methods, "number")}, scale)
     for name in attacks:
         table.add_row(name, *(place.get((name, other), "–") for other in methods))
@@ -269,8 +269,8 @@ def _table(console: Console, cells: Sequence[Cell]) -> Table:
     if console.measure(table, options=unbounded).maximum > console.width:
         measured = [cell for cell in cells if cell.state == "measured"]
         worst = sorted(measured, key=lambda cell: -(cell.damage or 0.0))[:15]
-        words = f"the {len(worst)} cells of most damage: 0 the baseline, 1 a perfect attack"
-        table = table_of({"attack, adversary": "text", "method": "text", "damage": "number"}, words)
+        words = f"the {len(worst)} cells of most advantage: 0 at the baseline, 1 for a perfect attack"
+        table = table_of({"attack, adversary": "text", "method": "text", "advantage": "number"}, words)
         for cell in worst:
             table.add_row(_attacked(cell), _named(cell), _shown(cell))
     return table

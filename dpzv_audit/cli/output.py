@@ -19,7 +19,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Table
 from rich.text import Text
 
-from reports.answer import Answer, answer_of
+from reports.answer import answer_of
+from reports.document import TEXTS, Answer
 from reports.render import write_report
 from reports.verification import Drawings
 
@@ -227,12 +228,6 @@ def _sentences(saved: Saved) -> Iterator[str]:
         yield saved.noise.words or ""
 
 
-_MOST_NOTES = 6
-"""Notes on an answer that a terminal shows; the report has all."""
-_WORDS = ("attack", "claim", "verdict", "result", "metric", "mechanisms")
-"""Columns of an answer that hold words; the others hold numbers."""
-
-
 def _plain(text: str) -> str:
     """Return a text as one line without Greek letters and signs, which some terminals lack."""
     for sign, words in {"ε": "epsilon", "δ": "delta", "≤": "<=", "≥": ">="}.items():
@@ -249,14 +244,7 @@ def _show(console: Console, answer: Answer) -> None:
     word, *condition = re.split(r"(?= (?:given|if) )", judgement.word, maxsplit=1)
     style = VERDICT_STYLES.get(word.replace(" ", "-"), "bold red" if judgement.alarming else "bold")
     _print_plain(console, Text(word.upper(), style=style) + Text(_plain(f"{''.join(condition)}: {judgement.about}")))
-    several_claims = len(answer.rows) > 1 and "claim" in answer.rows[0]  # each has notes and a sentence of its own
-    most = _MOST_NOTES // 2 if several_claims else _MOST_NOTES
-    notes = [*judgement.notes[:most]]
-    if len(judgement.notes) > most:
-        notes.append(f"{len(judgement.notes) - most} more notes are in the report.")
-    if judgement.why and not answer.facts and not several_claims:
-        notes.append(judgement.why)
-    for note in notes:
+    for note in filter(None, (*judgement.notes[: answer.printed_notes], answer.more_notes, answer.why)):
         _print_plain(console, Padding(Text(_plain(note)), (0, 0, 0, 2)))
     facts = Table.grid(padding=(0, 2, 0, 0))
     for name, text in answer.facts.items():
@@ -296,7 +284,7 @@ def _rows_of(answer: Answer) -> Table:
     for place, title in enumerate(titles):
         shown = answer.caption if not place else "" if title == "result" else title
         folds = title in ("attack", "claim", "verdict", "mechanisms")
-        table.add_column(shown, justify="left" if title in _WORDS else "right", no_wrap=not folds)
+        table.add_column(shown, justify="left" if title in TEXTS else "right", no_wrap=not folds)
     for row in answer.rows:
         name, *cells = (_plain(str(row[title] or "")) for title in titles)
         table.add_row(Padding(Text(name), (0, 0, 0, 2)), *map(coloured, cells))

@@ -11,7 +11,7 @@ from ..runs import load_run
 from .flags import takes
 from .output import Output
 
-Format = Literal["html", "md", "json", "junit", "sarif"]
+Format = Literal["html", "summary", "md", "json", "junit", "sarif"]
 
 
 @takes
@@ -19,6 +19,7 @@ def report(
     *,
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders.")],
     formats: Annotated[list[Format] | None, "--format"] = None,
+    summary: bool = False,
     output: Output,
 ) -> None:
     """Write the reports of finished runs again.
@@ -28,9 +29,10 @@ def report(
     Example: dpzv-audit report dpzv-runs/*-attack-*
 
     Output:
-        formats NAME: html, md, json, junit or sarif. By default html and md. May be given several times.
+        formats NAME: html, summary, md, json, junit or sarif. By default html and md. May be given several times.
+        summary: Write summary.html, one printed page to sign. Short for --format summary.
     """
-    wanted = tuple(dict.fromkeys(formats or ("html", "md")))
+    wanted = tuple(dict.fromkeys(("summary", *(formats or ())) if summary else formats or ("html", "md")))
     for run in runs:  # all inputs are checked before anything is written
         check_formats(load_run(run), str(run), wanted)
 

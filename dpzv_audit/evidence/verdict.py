@@ -1,17 +1,18 @@
 """Evidence about one claim as data, and verdicts as pure functions of it: by tests, and from upper bounds."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, get_args
 
 import numpy as np
 
+from reports.verdicts import set_aside
+
 from ..accounting import GAPS, epsilon_delta_tradeoff, gaussian_tradeoff, mu_from_epsilon, tightest_sound
-from ..base.findings import EmpiricalBound, PooledControl, UpperBound, VerdictReason, VerdictWord, Void
-from ..base.rounding import as_claimed, down
+from ..base.findings import CONTRADICTED, EmpiricalBound, PooledControl, UpperBound, VerdictReason, VerdictWord, Void
+from ..base.rounding import as_claimed
 from ..results import Measured, Privacy, Proven, Verdict
-from ..statistics.assumptions import CONTRADICTED
 from ..statistics.estimators import can_refute
 from ..statistics.fixed import FixedTest, MeansTest
 from ..statistics.one_run import CoinTest
@@ -110,7 +111,7 @@ def on_privacy(
         powerless=why_powerless(tested=bool(gating), could_refute=any(bound.ceiling > claimed for bound in gating)),
     )
     missing = [privacy.not_audited] if privacy.not_audited and lower is None else []
-    contradicted = [(bound.epsilon_lower, bound.assumes) for bound in estimators if CONTRADICTED in bound.assumes]
+    assumed = [(bound.epsilon_lower, bound.assumes) for bound in estimators]
     measured = None
     if lower is not None:
         assumes = given_by(estimators) or ""
@@ -127,7 +128,7 @@ def on_privacy(
         measured=measured,
         proven=proven(privacy.upper, stated=stated),
         not_tested=[*not_tested, *missing],
-        warnings=[*warnings, *set_aside(contradicted, lower, claimed)],
+        warnings=[*warnings, *set_aside(assumed, lower, claimed)],
     )
     return privacy.model_copy(update={"verdict": word, "judged": verdict})
 
@@ -140,14 +141,6 @@ def proven(upper: float | None, *, stated: bool) -> Proven | None:
 def claim_in_words(epsilon: float, delta: float | None) -> str:
     """Return a claim of (epsilon, delta) in words."""
     return f"epsilon at most {as_claimed(epsilon)}" + ("" if delta is None else f" (delta {delta:g})")
-
-
-def set_aside(bounds: Iterable[tuple[float, str]], lower: float | None, claimed: float) -> list[str]:
-    """Return a warning where a stronger bound was set aside, from (bound, assumption that the scores contradict)."""
-    best, assumes = max(bounds, default=(0.0, ""))
-    if best <= (lower or 0.0):
-        return []
-    return [f"a stronger bound, epsilon at least {down(best, beside=claimed)}, was set aside: it assumes {assumes}"]
 
 
 def largest_gating(bounds: Sequence[EmpiricalBound]) -> float | None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import betainc, log_ndtr, ndtr
 
 from ..base.errors import InputError
+from ..base.findings import CONTRADICTED
 from ..base.rounding import p_equals
 from ..base.seeds import Purpose, stream
 from .binomial import Floats
@@ -150,10 +151,6 @@ def normality_p_value(inside: Floats, outside: Floats) -> float:
     return min(1.0, p)
 
 
-CONTRADICTED = "the scores contradict it"
-"""How an assumption that a test of the scores rejects ends."""
-
-
 def gaussian_assumption(inside: Floats, outside: Floats, *, vouched: bool) -> str:
     """Return what an epsilon from mu rests on, or "" where the view is said to be Gaussian and no test objects.
 
@@ -163,7 +160,7 @@ def gaussian_assumption(inside: Floats, outside: Floats, *, vouched: bool) -> st
     inside, outside = inside.astype(np.float64), outside.astype(np.float64)
     infinite = sum(int(np.count_nonzero(np.isinf(side))) for side in (inside, outside))
     if infinite:
-        return f"{GAUSSIAN_ASSUMPTION} (the scores contradict it: {infinite} of them are infinite)"
+        return f"{GAUSSIAN_ASSUMPTION} ({CONTRADICTED}: {infinite} of them are infinite)"
     if min(inside.size, outside.size) < least:
         return f"{GAUSSIAN_ASSUMPTION} (too few scores to test it: {least} a side are needed)"
     p = normality_p_value(inside, outside)

@@ -17,11 +17,13 @@ from reports.content import report_content
 from reports.matrix import DARK, shade_of
 from reports.render import to_html
 
+from .test_faces import PICTURE, file_of, random_claim
+
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium found")
 WIDTHS = (390, 1280)
 SCHEMES = ("light", "dark")
-TALLEST = 6000
+TALLEST = 5000
 """Pixels of a page about an attack at the smaller width."""
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
@@ -104,11 +106,22 @@ def looked_at(pages, folder):
 
 
 @pytest.fixture(scope="module")
-def seen(verified, of_each_schema, tmp_path_factory):
+def reports(of_each_schema):
+    """The contents of a page of each kind, by name."""
     unclaimed = {**of_each_schema["attack"], "privacy": {"gap": "no-noise", "bounds": []}}
     others = {**of_each_schema["attack"], "beside": [{**CELLS[0], "clients": [3]}, CELLS[1]]}
     more = {"attack without a claim": unclaimed, "attack beside others": others, "attacks": ATTACKS, "matrix": MATRIX}
-    pages = {name: to_html(report_content(*read(result))) for name, result in (of_each_schema | more).items()}
+    contents = {name: report_content(*read(result)) for name, result in (of_each_schema | more).items()}
+    claims = [random_claim(np.random.default_rng(place), place) for place in range(60)]
+    return contents | {"many claims": report_content(file_of(claims), drawings=lambda key, draw: PICTURE)}
+
+
+@pytest.fixture(scope="module")
+def seen(verified, reports, tmp_path_factory):
+    pages = {name: to_html(report) for name, report in reports.items() if name != "many claims"}
+    pages |= {
+        f"summary of {name}": to_html(reports[name], summary=True) for name in ("attack", "matrix", "many claims")
+    }
     return looked_at(pages | {"verify": verified}, tmp_path_factory.mktemp("browser"))
 
 
@@ -129,13 +142,32 @@ def test_nothing_overflows_breaks_fades_or_is_cut(seen, fault):
 def test_pages_are_as_wide_as_the_window_and_those_of_attacks_no_scroll_without_end(seen):
     for (name, width, _), page in seen[0].items():
         assert page["scroll"] <= width
-        assert page["height"] > 800
+        assert page["height"] > 800 or name.startswith("summary")
         if name.startswith("attack") and width == min(WIDTHS):
             assert page["height"] <= TALLEST, name
 
 
 def test_every_page_has_a_figure_with_a_name(seen):
-    assert all(page["figures"] and all(page["figures"]) for page in seen[0].values())
+    for (name, _, _), page in seen[0].items():
+        assert all(page["figures"])
+        assert page["figures"] or name == "summary of many claims"
+
+
+@pytest.mark.parametrize("size", ["A4", "Letter"])
+@pytest.mark.parametrize("summary", [True, False], ids=["summary.html", "report.html in print"])
+def test_each_kind_of_result_is_one_printed_page_to_sign(reports, size, summary, tmp_path):
+    """All heads follow each other, each on a new page: one that needs two makes a page more."""
+    pages = [to_html(report, summary=summary) for report in reports.values()]
+    bodies = [re.search("<body(.*)</body>", page, re.DOTALL).group(1) for page in pages]
+    assert all("<dt>Signature</dt>" in body for body in bodies)
+    head = f"{pages[0].partition('</head>')[0]}<style>@page {{ size: {size} }}</style></head>"
+    together = "".join(f'<div style="break-after: page"{body}</div>' for body in bodies)
+    path = tmp_path / "pages.html"
+    path.write_text(f"{head}<body>{together}</body></html>", "utf-8")
+    flags = [*FLAGS.split(), "--no-pdf-header-footer", f"--user-data-dir={tmp_path / 'profile'}"]
+    command = [str(CHROMIUM), *flags, f"--print-to-pdf={tmp_path / 'pages.pdf'}", path.as_uri()]
+    subprocess.run(command, capture_output=True, timeout=240, check=True)
+    assert len(re.findall(rb"/Type\s*/Page\b", (tmp_path / "pages.pdf").read_bytes())) == len(reports)
 
 
 @pytest.mark.parametrize("colours", [lambda color: color, svg._DARK.get], ids=SCHEMES)

@@ -70,4 +70,4 @@ def test_a_missing_folder_and_a_wrong_format_are_one_line(app, run_folder):
     assert isinstance(missing.exception, InputError)
     wrong = RUNNER.invoke(app, [str(run_folder), "--format", "pdf"])
     assert isinstance(wrong.exception, InputError)
-    assert said(wrong.exception) == "--format is 'pdf'; use one of html, md, json, junit, sarif"
+    assert said(wrong.exception) == "--format is 'pdf'; use one of html, summary, md, json, junit, sarif"

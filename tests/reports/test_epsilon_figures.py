@@ -52,10 +52,10 @@ def test_an_attack_measured_at_two_epsilons_has_a_figure_with_a_line_a_method():
     assert label_of(drawing) == (
         "labels found against epsilon, label_direct by the client: dpzv 0.100 at 1, 0.400 at 10; "
         "vafl + gradient noise 0.200 at 1, 0.900 at 10; vafl without noise 1.000; split without noise 1.000; "
-        "without an attack 0.107"
+        "baseline 0.107"
     )
     words = texts_of(drawing)
-    for expected in ("dpzv", "vafl + gradient noise", "no noise: vafl, split", "without an attack", "labels found"):
+    for expected in ("dpzv", "vafl + gradient noise", "no noise: vafl, split", "baseline", "labels found"):
         assert expected in words
     assert drawing == epsilon_figures(CELLS)["label_direct-client"]
 
@@ -75,7 +75,7 @@ def test_methods_that_no_eye_tells_apart_are_one_line():
 def test_the_report_on_a_matrix_holds_it():
     content = report_content(MatrixResult(dataset="digits", cells=CELLS))
     assert [picture.name for picture in content.pictures] == ["figure-matrix", "figure-label_direct-client"]
-    assert content.pictures[1].caption.startswith("label_direct by the client: success against the epsilon")
+    assert content.pictures[1].caption.startswith("label_direct by the client. Success by the epsilon")
 
 
 @pytest.mark.parametrize("cells", [[], CELLS[:1], [cell("dpzv", e, 0.5, low=None) for e in (1.0, 2.0)]])

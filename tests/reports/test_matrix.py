@@ -75,8 +75,8 @@ def test_numbers_lead_to_their_runs_and_nowhere_else():
 
 
 def test_a_map_with_links_is_no_image_to_who_cannot_see_it():
-    assert ' role="group" aria-label="Damage of attacks' in heat_map([MEASURED])
-    assert ' role="img" aria-label="Damage of attacks' in heat_map([{**MEASURED, "run": None}])
+    assert ' role="group" aria-label="Advantage of attacks' in heat_map([MEASURED])
+    assert ' role="img" aria-label="Advantage of attacks' in heat_map([{**MEASURED, "run": None}])
 
 
 def test_the_page_has_every_number_of_a_cell():
@@ -84,7 +84,7 @@ def test_the_page_has_every_number_of_a_cell():
     (row,) = (line for line in page.splitlines() if line.startswith("| a, client | m |"))
     assert row.startswith("| a, client | m | – | 0.560 | 0.600 (0.500 to 0.700); 3 trainings, 0.550 to 0.650 | 0.100 |")
     many = {**MEASURED, "trainings": 9, "over_low": 0.4, "over_high": 0.8}
-    known = tables([many])["Cells by damage, those above every baseline first"]
+    known = tables([many])["Cells by advantage, those above every baseline first"]
     assert known[0][4:9] == (
         "0.600 (0.500 to 0.700); 9 trainings: 0.400 to 0.800",
         "0.100",
@@ -98,7 +98,7 @@ def test_bold_is_what_is_clear():
     unsure = {**MEASURED, "reference_high": 0.55, "clear": False}
     assert "700" in heat_map([{**MEASURED, "reference_high": 0.2}])
     assert "700" not in heat_map([unsure])
-    assert tables([unsure])["Cells by damage, those above every baseline first"][0][5] == "0.100 (to 0.550)"
+    assert tables([unsure])["Cells by advantage, those above every baseline first"][0][5] == "0.100 (to 0.550)"
 
 
 def test_noise_that_no_method_has_a_channel_for_is_named_once_and_not_drawn():
@@ -146,7 +146,7 @@ def test_defences_stand_by_accuracy_and_by_what_the_strongest_attack_finds():
     (table,) = (block for block in section.blocks if isinstance(block, Table) and block.caption.startswith("Defences"))
     row = table.rows[1]
     assert row["method"] == "m + d, ε 1"
-    assert (row["accuracy"], row["frozen clients"], row["damage"]) == ("0.900", "0.500", "0.300")
+    assert (row["accuracy"], row["frozen clients"], row["advantage"]) == ("0.900", "0.500", "0.300")
     assert row["strongest attack"] == "a, client: 0.600"
     assert row["MB"] == "2.5"
     assert [block for block in section.blocks if isinstance(block, Picture) and block.name == "figure-defences"]
@@ -164,7 +164,7 @@ def test_the_worst_adversary_but_the_server_decides_about_a_defence():
 
 def test_without_defences_there_is_no_figure_of_them():
     assert pareto([Cell(**MEASURED)]) == ""
-    assert "0.930 at damage 0.600" in pareto(of_defences())
+    assert "0.930 at advantage 0.600" in pareto(of_defences())
 
 
 def test_the_front_is_of_points_that_no_other_beats_in_both():

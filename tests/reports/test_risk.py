@@ -89,7 +89,7 @@ def test_rows_never_overstate():
     low, high = risk.risk_from_mu(0.5523), risk.risk_from_mu(1.2573)
     advantage, at_1, at_01, right, rare = risk.rows(low, high)
     assert advantage == {
-        "risk": "advantage (true less false positives)",
+        "risk": "true-positive minus false-positive rate",
         "shown by the audit": "≥ 0.217",
         "allowed by theory": "≤ 0.471",
         "a blind guess": "0",

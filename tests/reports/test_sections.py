@@ -36,9 +36,9 @@ def text_of(result):
 def test_a_certified_epsilon_stands_with_its_relation_its_game_and_its_rule():
     text = text_of({**ATTACK, "certified": CERTIFIED})
     assert "at least 4.56 (delta 1e-5, 95% confidence, replace-label)" in text  # rounded down
-    assert "could certify at most 5." in text
-    assert "The game that certifies: 190 labels of 2 trainings" in text
-    assert "The rule: guess 'in' above 1." in text
+    assert "Their detection limit is 5." in text
+    assert "The game that certifies is 190 labels of 2 trainings" in text
+    assert "Its rule is guess 'in' above 1." in text
     assert "Everything else" not in text
 
 
@@ -60,9 +60,11 @@ def test_negative_controls_of_a_matrix_stand_as_one_test():
     }
     matrix = {"schema": "dpzv-audit/matrix/1", "cells": [cell], "negative_controls": section}
     text = text_of(matrix)
-    assert "7 negative controls, tested together at a false-alarm rate of 0.001" in text
+    assert "7 negative controls were tested together at a false-alarm rate of 0.001" in text
     assert "no number here can be trusted" in text
-    assert "All are at chance" in text_of({**matrix, "negative_controls": {**section, "hold": True}})
+    assert "All passed. The smallest has p &lt; 0.0001 (a on m)" in text_of(
+        {**matrix, "negative_controls": {**section, "hold": True}}
+    )
 
 
 def test_intervals_of_a_curve_are_one_column():

@@ -21,14 +21,14 @@ class Kept(dict):
 
 @pytest.fixture
 def result(tmp_path, monkeypatch, capsys):
-    """A result of `verify` on one claim about scores."""
+    """A result of `verify` on one claim about scores, which they refute."""
     monkeypatch.chdir(tmp_path)
     for name in ("in", "out"):
-        np.savetxt(tmp_path / f"{name}.csv", np.arange(40.0) + (0.25 if name == "in" else 0.0))
+        np.savetxt(tmp_path / f"{name}.csv", np.arange(400.0) + (1000.0 if name == "in" else 0.0))
     (tmp_path / "claims.toml").write_text(
         '[[claim]]\nname = "c"\nscores = { in = "in.csv", out = "out.csv" }\nepsilon = 1.0\n'
     )
-    assert main(["verify", "claims.toml", "--json", "--no-cache"]) == 0
+    assert main(["verify", "claims.toml", "--json", "--no-cache"]) == 1
     return json.loads(capsys.readouterr().out)
 
 
@@ -43,7 +43,7 @@ def test_a_kept_drawing_is_shown_for_what_it_was_drawn_of_alone(result):
     assert first == pictures(result, kept)
     assert len(first) == len(kept) == 1
     entry = result["claims"][0]
-    entry["tradeoff"]["empirical"] = [beta / 2 for beta in entry["tradeoff"]["empirical"]]
+    entry["tradeoff"]["empirical"] = [(1 + beta) / 2 for beta in entry["tradeoff"]["empirical"]]
     assert pictures(result, kept) == pictures(result) != first
     entry["tradeoff"] = None
     assert pictures(result, kept) == pictures(result) != first

@@ -42,7 +42,7 @@ def test_the_path_depends_on_the_order_of_the_pairs_and_the_report_says_so():
     first, second = (wealth_by_pairs(s, epsilon=0.5, delta=1e-5, confidence=0.95) for s in (pairs, turned))
     assert first.log10_wealth != second.log10_wealth
     (picture,) = report_content(AuditResult(wealth=first)).pictures
-    assert "depend on the order of the pairs, here that of the runs" in picture.caption
+    assert "depends on the order of the pairs, here that of the runs" in picture.caption
 
 
 def test_wealth_against_a_true_claim_stays_below_the_goal():
