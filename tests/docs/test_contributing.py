@@ -62,7 +62,7 @@ def commands_about(name):
 def test_the_method_of_the_page_trains(copy):
     command = commands_about("signed")[0]
     assert command.startswith("dpzv-audit train --method signed")
-    shown = run(copy, f"{command} --epochs 2 --no-controls")
+    shown = run(copy, f"{command} --epochs 2 --no-controls --verbose")
     assert "signed on digits" in shown
     # 44 rounds of a float and one bit for each of 64 x 16 numbers.
     assert re.search(r"bytes down +│ +5,808 ", shown), shown
