@@ -6,6 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
+from rich.console import Console
+
+from reports.text import the
+from reports.verdicts import words_of
 
 from ..accounting import Composition, Release, upper_bounds
 from ..accounting import calibrate as solved
@@ -19,7 +23,7 @@ from ..results import AccountResult, Privacy
 from ..runs import versions
 from . import account_view as view
 from .flags import DEFAULT_DELTA, OutFlags, Positive, flags_given, refuse, takes
-from .output import Output, print_table, save
+from .output import Answered, Output, print_table, save
 from .releases import ReleaseFlags, others
 from .summary import sentence_of
 
@@ -45,7 +49,7 @@ def account(
     explain: bool = False,
     documentation: Annotated[bool, "--table"] = False,
     out: Path | None = None,
-    output: Output,
+    output: Answered,
 ) -> None:
     """Compute upper bounds on epsilon, by accountant and adversary.
 
@@ -153,7 +157,7 @@ def _account_labels(
     adversaries: Sequence[AdversaryName],
     relations: Sequence[NeighbourRelation],
     out: Path | None,
-    output: Output,
+    output: Answered,
 ) -> None:
     """Account for labels that a defence privatises, and for the noise on what is computed from private ones."""
     labels, noise, delta = of.of_labels()
@@ -178,7 +182,7 @@ def _account_labels(
     _show(output, result, () if noise is None else (noise,))
 
 
-def _show(output: Output, result: AccountResult, parts: Sequence[Release]) -> None:
+def _show(output: Answered, result: AccountResult, parts: Sequence[Release]) -> None:
     """Print a release in words, its bounds as a table for each relation, what they mean, and the run folder."""
     # What is printed has never had the schema and the command line that the file begins with.
     output.result(result.model_dump(include={"release", "bounds", "explanations", "run"}, exclude_unset=True), result)
@@ -189,18 +193,30 @@ def _show(output: Output, result: AccountResult, parts: Sequence[Release]) -> No
     console = output.console
     for sentence in result.sentences:
         console.print(sentence, soft_wrap=True)
+    console.print()
+    judged = result.privacy.judged
+    if judged is not None:
+        output.say(f"{words_of(judged).upper()}: {judged.claim}, against {the(result.privacy.adversary)}")
+    if output.verbose:
+        _print_tables(console, bounds)
+    else:
+        for line in view.tightest(bounds):
+            console.print(line)
+    for line in (*view.legend(parts, bounds, tables=output.verbose), *result.explanations):
+        console.print(line, soft_wrap=True, markup=False)
+    if result.run is not None:
+        output.report(result.run)
+
+
+def _print_tables(console: Console, bounds: Sequence[UpperBound]) -> None:
+    """Print every bound: a table accountant by adversary for each neighbour relation."""
     for relation in dict.fromkeys(bound.neighbours for bound in bounds):
-        console.print()
         for shown in view.tables([bound for bound in bounds if bound.neighbours == relation]):
             if isinstance(shown, str):
                 console.print(shown, soft_wrap=True)
             else:
                 print_table(console, shown)
-    console.print()
-    for line in (*view.legend(parts, bounds), *result.explanations):
-        console.print(line, soft_wrap=True, markup=False)
-    if result.run is not None:
-        output.path(result.run)
+        console.print()
 
 
 @takes

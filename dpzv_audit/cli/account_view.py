@@ -26,6 +26,7 @@ CLAIMED = "theorem 5.1, as claimed"
 FIGURE_POINTS = 9
 """Numbers of rounds at which a figure's lines are computed."""
 
+NO_ACCOUNTANT = "no-accountant"
 CURVE_POINTS = 12
 """Deltas whose bounds make up a trade-off curve that no mu describes."""
 
@@ -84,17 +85,28 @@ def _cell(bound: UpperBound, best: bool) -> str:
 
 def tightest(bounds: Sequence[UpperBound]) -> list[str]:
     """Return the tightest sound bound against each adversary as a line, alike ones once, or that there is none."""
-    lines: dict[tuple[str, str], list[str]] = {}
-    columns = _grouped(((bound.neighbours, bound.adversary), bound) for bound in bounds)
-    for (relation, adversary), column in columns.items():
-        best = tightest_sound(column)
-        limit = (
-            "no sound bound on epsilon"
-            if best is None
-            else f"epsilon <= {up(best.upper, ACCOUNTANT_DIGITS)} ({best.accountant})"
-        )
-        lines.setdefault((relation, limit), []).append(adversary)
-    return [f"{relation}, against {', '.join(whom)}: {limit}" for (relation, limit), whom in lines.items()]
+    everybody = list(_by_adversary(bounds))
+    limits: dict[str, list[tuple[str, str]]] = {}
+    for relation, alike in _grouped((bound.neighbours, bound) for bound in bounds).items():
+        whom = _grouped((_limit(column), adversary) for adversary, column in _by_adversary(alike).items())
+        limits[relation] = [(limit, _names(names, everybody)) for limit, names in whom.items()]
+    relations = _grouped((tuple(lines), relation) for relation, lines in limits.items())
+    return [
+        f"{', '.join(alike)}, against {whom}: {limit}" for lines, alike in relations.items() for limit, whom in lines
+    ]
+
+
+def _limit(column: Sequence[UpperBound]) -> str:
+    """Return the tightest sound bound of one adversary in words, or that there is none, and which gaps stand in it."""
+    best = tightest_sound(column)
+    if best is not None:
+        return f"epsilon <= {up(best.upper, ACCOUNTANT_DIGITS)} ({best.accountant})"
+    gaps = dict.fromkeys(gap for bound in column for gap in bound.gaps if gap != NO_ACCOUNTANT)
+    return f"no sound bound on epsilon ({', '.join(gaps) or NO_ACCOUNTANT})"
+
+
+def _names(names: Sequence[str], everybody: Sequence[str]) -> str:
+    return "every adversary" if len(names) == len(everybody) > 1 else ", ".join(names)
 
 
 def _reasons(bounds: Iterable[tuple[str, UpperBound]]) -> list[str]:
@@ -104,14 +116,27 @@ def _reasons(bounds: Iterable[tuple[str, UpperBound]]) -> list[str]:
     return [f"{', '.join(names)}: - {gap}" for gap, names in alike.items()]
 
 
-def legend(parts: Sequence[Release], bounds: Sequence[UpperBound]) -> list[str]:
-    """Return the legend, what sound bounds lean on at the server, and one line for each gap among `bounds`."""
+def legend(parts: Sequence[Release], bounds: Sequence[UpperBound], *, tables: bool) -> list[str]:
+    """Return what sound bounds lean on at the server, and one line for each gap among `bounds`.
+
+    The legend of `tables` comes first, where they are printed; elsewhere gaps are those of adversaries without a bound.
+    """
     lines = ["* tightest sound bound; (number): what it would be without the gap beside it; -: no number."]
+    if not tables:
+        columns = _grouped(((bound.neighbours, bound.adversary), bound) for bound in bounds)
+        unproven = [column for column in columns.values() if tightest_sound(column) is None]
+        shown = [bound for column in unproven for bound in column]
+        lines = ["--verbose prints the bound of every accountant."]
+        return _leaning(parts, bounds) + [f"{name}: {meaning}." for name, meaning in meanings(shown).items()] + lines
+    return lines + _leaning(parts, bounds) + [f"{name}: {meaning}." for name, meaning in meanings(bounds).items()]
+
+
+def _leaning(parts: Sequence[Release], bounds: Sequence[UpperBound]) -> list[str]:
     updates = dict.fromkeys(release.server_update for release in parts)
     assumed = " and ".join(SERVER_ASSUMPTIONS[update] for update in updates if update in SERVER_ASSUMPTIONS)
-    if assumed and any(bound.sound for bound in bounds):
-        lines.append(f"sound: given that {assumed}; --explain lists what else it leans on.")
-    return lines + [f"{name}: {meaning}." for name, meaning in meanings(bounds).items()]
+    if not assumed or not any(bound.sound for bound in bounds):
+        return []
+    return [f"sound: given that {assumed}; --explain lists what else it leans on."]
 
 
 def explained(release: AnyRelease, bounds: Sequence[UpperBound]) -> list[str]:
