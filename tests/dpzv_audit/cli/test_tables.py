@@ -64,7 +64,7 @@ ACCOUNT = "account --batch-size 64 --dataset-size 1408 --rounds 176 --clip 10 --
     [
         ("audit scores in.csv out.csv --epsilon 1 --verbose", 0, ("1.37", "3.63", "0.851", "6.42", "40.5")),
         ("verify claims.toml --no-cache --verbose", 1, ("≤ 0.5", "≥ 1.", "refuted", "claim")),
-        (f"{ACCOUNT} --neighbours replace-label", 0, ("advanced-composition", "sound *", "(0.")),
+        (f"{ACCOUNT} --neighbours replace-label --verbose", 0, ("advanced-composition", "sound *", "(0.")),
     ],
 )
 @pytest.mark.parametrize("width", ["20", "40", "60"])
