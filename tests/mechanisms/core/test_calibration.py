@@ -268,6 +268,6 @@ def test_a_result_says_whom_the_noise_faces_and_what_it_is_worth(method, options
 def test_a_baselines_release_is_what_account_describes():
     settings_ = ["dp=embedding", "epsilon=2.0", *(f"{key}={value}" for key, value in SMALL.items())]
     flags = ReleaseFlags(method="zoo-vfl", settings=settings_, clients=CLIENTS, dataset_size=RECORDS)
-    release, by_theorem, delta = flags.of_method()
+    release, by_theorem, protection = flags.of_method()
     assert release == guarantee("zoo-vfl", dp="embedding", epsilon=2.0)[1]
-    assert (by_theorem, delta) == (None, 1e-5)
+    assert (by_theorem, protection.delta) == (None, 1e-5)
