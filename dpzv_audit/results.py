@@ -1010,6 +1010,64 @@ class AccountResult(Result):
     run: str | None = None
 
 
+class PaperFigure(Part):
+    """A figure of a reproduced table in numbers: points, or values with the ends of their intervals, by series.
+
+    Attributes:
+        kind: Lines or marks through (across, up); or, by rows, intervals (row, value, low, high) or bars (row, value).
+        subject: What it shows, in words.
+        scale: Scale of the horizontal axis, linear or log.
+        ticks: Places that have a name: rows, or values across.
+        levels: Levels that all series are compared with, by name.
+        faint: Series that are drawn in grey.
+    """
+
+    kind: Literal["lines", "marks", "intervals", "bars"]
+    subject: str
+    across: str = ""
+    up: str = ""
+    scale: Literal["linear", "log"] = "linear"
+    ticks: dict[str, Number] = {}
+    series: dict[str, list[list[Number]]] = {}
+    levels: dict[str, Number] = {}
+    faint: list[str] = []
+
+
+class ReproduceResult(Result):
+    """The result of `reproduce`: rows with all their numbers, and the table as it is shown.
+
+    `columns` and `cells` are the table, `rows_of_table` is how many rows it has in all, and `skipped` says by label why
+    a row is missing. `scope` says how much of the table was run, `lead` and `remark` what the rows together say, and
+    `sentence` the same in one sentence.
+    """
+
+    SCHEMA = "dpzv-audit/reproduce/1"
+    KIND = "Reproduced table"
+
+    table: str = ""
+    source: str = ""
+    epochs: StrictInt = 0
+    paper_epochs: StrictInt = 0
+    seeds: StrictInt = 0
+    records: StrictInt | None = None
+    seed: StrictInt = 0
+    rows: list[dict[str, object]] = []
+    skipped: dict[str, str] = {}
+    notes: list[str] = []
+    rows_of_table: StrictInt = 0
+    sentence: str = ""
+    scope: str = ""
+    about: str = ""
+    lead: str = ""
+    remark: str = ""
+    columns: list[str] = []
+    cells: list[list[str]] = []
+    figures: dict[str, PaperFigure] = {}
+    versions: dict[str, str | None] = {}
+    command_line: list[str] | None = None
+    run: str | None = None
+
+
 Reported = (
     AttackResult
     | AttacksResult
@@ -1020,6 +1078,7 @@ Reported = (
     | VerifyResult
     | PlantedResult
     | AccountResult
+    | ReproduceResult
 )
 """The results that have a report."""
 REPORTED: Mapping[str, type[Reported]] = {model.SCHEMA: model for model in get_args(Reported)}

@@ -197,10 +197,10 @@ def _facts(result: RunResult) -> dict[str, str]:
     claim = {}
     if verdict is not None and verdict.word not in ("refuted", "overclaimed") and isinstance(result, AttackResult):
         claim = {"claim": f"{clean(verdict.claim)}: {words_of(verdict)}"}
-    return claim | _epsilons(result.privacy, result.tradeoff)
+    return claim | epsilons(result.privacy, result.tradeoff)
 
 
-def _epsilons(privacy: Privacy, tradeoff: Tradeoff | None) -> dict[str, str]:
+def epsilons(privacy: Privacy, tradeoff: Tradeoff | None) -> dict[str, str]:
     """Return what was measured of epsilon, what is proven, and what both mean for one record."""
     facts = {}
     verdict = judged(privacy)

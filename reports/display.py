@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -17,6 +17,7 @@ from dpzv_audit.results import (
     MatrixResult,
     PlantedResult,
     Reported,
+    ReproduceResult,
     RunResult,
     ScoresResult,
     TrainingRun,
@@ -118,6 +119,8 @@ class Display:
                     {**asdict(bound), "epsilon": None if bound.epsilon is None else bound.epsilon.upper}
                     for bound in result.bounds
                 ]
+            case ReproduceResult():
+                return [*map(_of_row, result.rows)]
         return [_of_run(result)]
 
 
@@ -135,6 +138,12 @@ def _of_verdict(verdict: Verdict | None, warnings: Sequence[str] = ()) -> dict[s
         "not_tested": "; ".join(() if verdict is None else verdict.not_tested),
         "warnings": "; ".join(dict.fromkeys([*(() if verdict is None else verdict.warnings), *warnings])),
     }
+
+
+def _of_row(row: Mapping[str, object]) -> dict[str, object]:
+    """Return what a row of a reproduced table holds in single values; of a measurement its value."""
+    values = {key: value.get("value") if isinstance(value, Mapping) else value for key, value in row.items()}
+    return {key: value for key, value in values.items() if value is None or isinstance(value, str | int | float)}
 
 
 def _of_run(result: RunResult) -> dict[str, object]:

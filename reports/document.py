@@ -160,8 +160,10 @@ class Answer:
         return "" if self.facts or self.several_claims else self.judgement.why
 
 
-TEXTS = frozenset({"attack", "claim", "mechanisms", "verdict", "result", "metric"})
+TEXTS = frozenset({"attack", "claim", "mechanisms", "row", "verdict", "result", "metric"})
 """Columns of an answer that hold words; the others hold numbers."""
+HEADING = 12
+"""A heading over numbers is folded by a terminal where it is longer than this, and than the numbers."""
 
 
 class Report:

@@ -1,23 +1,33 @@
-"""Heads and figures of results that are tables: planted mechanisms with their verdicts, bounds by accountant."""
+"""Heads and figures of results that are tables: planted mechanisms, bounds by accountant, tables of papers."""
 
+import math
+import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from textwrap import wrap
 
 from dpzv_audit.base.grouping import grouped
-from dpzv_audit.results import AccountResult, PlantedResult, PlantedRow
+from dpzv_audit.results import AccountResult, PaperFigure, PlantedResult, PlantedRow, ReproduceResult
 
-from .answer import ATTACKERS, answer_of
+from .answer import ATTACKERS, answer_of, epsilons
 from .curves import curves_figure, rounds_figure
-from .document import Answer, Judgement, NextStep
-from .figures import short
+from .document import HEADING, Answer, Judgement, NextStep, Row
+from .figures import bars_figure, short
 from .head import FALSE_OR_UNPROVEN, RELATIONS, claim_in_words, head_of, judged, no_bound
-from .svg import ACCENT, INK, MUTED, Chart
-from .text import as_claimed, clean, lower_bound, percent, the, upper_bound, within
+from .svg import ACCENT, DASHED, INK, LINES, MUTED, Chart
+from .text import as_claimed, capitalized, clean, lower_bound, percent, the, upper_bound, within
 from .verdicts import notes_on, words_of
 
 _LEAST_RATIO = 0.1
 """A bound below this share of its claim is drawn there: an axis of powers has no zero."""
 _MOST_NAMES = 5
+_MOST_ROWS = 12
+"""Rows of a reproduced table that an answer shows."""
+_LONGEST_NUMBER = 16
+_FILE = re.compile(r"[a-z]+(-[a-z]+)*")
+_ROOM = 76
+_LABEL = 34
+"""Columns of characters for a reproduced table on a terminal, and of these at most for the name of a row."""
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -35,9 +45,8 @@ def _(result: PlantedResult) -> Judgement:
     about = f"{right} of {len(result.rows)} planted mechanisms got the verdict they must get"
     if len(result.rows) == 1:
         (row,) = result.rows
-        about = f"planted:{clean(row.name)} is {clean(row.verdict)}" + (
-            f", and {_expected(row)} is right" if wrong else ""
-        )
+        right_one = f", and {_expected(row)} is right" if wrong else ""
+        about = f"planted:{clean(row.name)} is {clean(row.verdict)}{right_one}"
     verdicts = grouped((clean(row.verdict), row.name) for row in result.rows if row.as_expected)
     why = ", ".join(f"{len(names)} {verdict}" for verdict, names in verdicts.items())
     notes = ["Not tested: your mechanisms and trainings. This run checks the audit itself."]
@@ -156,6 +165,16 @@ def _(result: AccountResult) -> Judgement:
     return Judgement("bounded", about, "No ε is claimed; theory proves this one.", notes=notes, step=_audit_of(result))
 
 
+@answer_of.register
+def _(result: AccountResult) -> Answer:
+    facts = epsilons(result.privacy, None)
+    return Answer(
+        judgement=head_of(result),
+        subject=" ".join(map(clean, result.sentences[:1])),
+        facts={name: text for name, text in facts.items() if name != "measured"},
+    )
+
+
 def _unproven(result: AccountResult) -> list[str]:
     """Return against whom nothing is proven under the page's relation, as a note, with the gaps."""
     own = [bound for bound in result.bounds if bound.neighbours == result.privacy.neighbours]
@@ -183,19 +202,11 @@ def _noise_for(result: AccountResult) -> NextStep:
             + (". dpzv-sound closes this one" if closed else "."),
             command="dpzv-audit account --method dpzv-sound" if closed else "",
         )
-    words = iter((result.command_line or [])[2:])
-    kept = []
-    for word in words:
-        flag, equals, _ = word.partition("=")
-        if flag in _ASKED:
-            if not equals:
-                next(words, None)
-        elif word not in _SWITCHES:
-            kept.append(word)
+    kept = _without((result.command_line or [])[2:], _ASKED, _SWITCHES)
     values = {"epsilon": privacy.claimed, "delta": privacy.delta}
     claim = [f"--{name}={as_claimed(value)}" for name, value in values.items() if value is not None]
     claim += [f"--adversary={privacy.adversary}", f"--neighbours={privacy.neighbours}"]
-    command = shlex.join(["dpzv-audit", "calibrate", *map(clean, kept), *map(clean, claim)])
+    command = shlex.join(["dpzv-audit", "calibrate", *kept, *map(clean, claim)])
     instead = f"State ε ≤ {upper_bound(privacy.upper, privacy.claimed)} instead"
     return NextStep(f"{instead}, or find the noise that the claim needs", command=command)
 
@@ -238,3 +249,199 @@ def account_figures(result: AccountResult) -> dict[str, str]:
 def _naming(adversary: str, lines: Iterable[str]) -> str:
     """Return the line that an adversary stands on; several share one."""
     return next((name for name in lines if adversary in name.split(", ")), "")
+
+
+@head_of.register
+def _(result: ReproduceResult) -> Judgement:
+    name = clean(result.table)
+    shown, whole = len(result.rows), max(result.rows_of_table, len(result.rows))
+    short_of = [f"{shown} of {whole} rows"] if shown < whole else []
+    if result.epochs < result.paper_epochs:
+        short_of.append(f"{result.epochs} of {result.paper_epochs} epochs")
+    if result.records is not None:
+        short_of.append(f"{result.records:,} training records of each data set")
+    about = f"{shown} of {whole} rows of {name}, {clean(result.source)}"
+    notes = [f"Not tested: {name} at full length. This run has {_listed(short_of)}."] if short_of else []
+    notes += [f"Not tested: {clean(label)}: {clean(why)}." for label, why in [*result.skipped.items()][:_MOST_NAMES]]
+    if result.seeds == 1:
+        notes.append("Warning: one seed does not show how far other seeds lie.")
+    words = _without((result.command_line or [])[2:], {*_SHORTER, "--seed"}) or [name]
+    command = ["dpzv-audit", "reproduce", *words, *([] if short_of else ["--seed", str(result.seed + 1)])]
+    step = NextStep("Run the whole table" if short_of else "Repeat it with another seed", command=shlex.join(command))
+    word = "shortened run" if short_of else "full run"
+    return Judgement(word, about, clean(result.sentence), notes=notes, step=step)
+
+
+def _without(words: Sequence[str], flags: Collection[str], switches: Collection[str] = ()) -> list[str]:
+    """Return the words of a command line without `flags`, which have a value, and `switches`, which have none."""
+    kept = []
+    rest = iter(map(clean, words))
+    for word in rest:
+        flag, equals, _ = word.partition("=")
+        if flag in flags:
+            if not equals:
+                next(rest, None)
+        elif word not in switches:
+            kept.append(word)
+    return kept
+
+
+_SHORTER = ("--epochs", "--trials", "--records", "--row", "--out")
+"""Flags that make a table shorter."""
+
+
+@answer_of.register
+def _(result: ReproduceResult) -> Answer:
+    rows = _fitting(result)
+    left = [f"{len(rows) - _MOST_ROWS} more rows"] if len(rows) > _MOST_ROWS else []
+    if rows and len(rows[0]) < len(result.columns):
+        left.append("columns for which there is no room here")
+    return Answer(
+        judgement=head_of(result),
+        subject=f"{clean(result.table)}: {clean(result.scope)}" if result.scope else "",
+        facts={"found": clean(result.sentence)} if result.sentence else {},
+        caption="Row",
+        rows=rows[:_MOST_ROWS],
+        more=f"The report and table.md have {' and '.join(left)} too" if left else "",
+    )
+
+
+def _fitting(result: ReproduceResult) -> list[Row]:
+    """Return the rows of the table with the columns for which a terminal has room; the first is called "row".
+
+    A measurement goes without the reach of its seeds, and a column of dashes alone is left out.
+    """
+    table = [[clean(cell).partition(";")[0] for cell in cells] for cells in result.cells]
+    kept: list[int] = []
+    room = _ROOM
+    for place, title in enumerate(map(clean, result.columns)):
+        texts = [cells[place] for cells in table if place < len(cells)]
+        wide = max(map(len, texts), default=0)
+        wide = min(wide, _LABEL) if not place else max(wide, *map(len, wrap(title, max(wide, HEADING)) or [""]))
+        if (not place or {*texts} != {"-"}) and wide + 2 <= room:
+            kept.append(place)
+            room -= wide + 2
+    titles = ["row", *(clean(result.columns[place]) for place in kept[1:])]
+    places = [cells for cells in table if len(cells) == len(result.columns)]
+    return [dict(zip(titles, (cells[place] for place in kept), strict=True)) for cells in places]
+
+
+def table_rows(result: ReproduceResult) -> list[Row]:
+    """Return the rows of a reproduced table by the titles of its columns."""
+    titles = [*map(clean, result.columns)]
+    return [dict(zip(titles, cells, strict=True)) for cells in result.cells if len(cells) == len(titles)]
+
+
+def number_columns(result: ReproduceResult) -> list[str]:
+    """Return the titles of the columns of short numbers; others fold."""
+    rows = table_rows(result)
+    names = [*map(clean, result.columns)][1:]
+    return [name for name in names if all(len(str(row[name])) <= _LONGEST_NUMBER for row in rows)]
+
+
+def paper_figures(result: ReproduceResult) -> dict[str, str]:
+    """Return the figures of a reproduced table as SVG by name, "" for what cannot be drawn.
+
+    A name is that of a file: one of anything but letters and hyphens is none of ours.
+    """
+    table = "".join(char if char.isalnum() else "-" for char in result.table.lower() if char.isascii())
+    return {
+        name: paper_figure(table if name == "figure" else f"{table}-{name}", figure) if _FILE.fullmatch(name) else ""
+        for name, figure in result.figures.items()
+    }
+
+
+_COLOURS = (INK, ACCENT, MUTED)
+_LONGEST_NAME = 80
+
+
+def paper_figure(name: str, figure: PaperFigure) -> str:
+    """Return a figure of a reproduced table as SVG, whose ids `name` prefixes; "" where nothing can be drawn."""
+    series = {short(title, _LONGEST_NAME): _drawable(figure, points) for title, points in figure.series.items()}
+    series = {title: points for title, points in series.items() if points}
+    if not series:
+        return ""
+    draw = {"lines": _lines, "marks": _marks, "intervals": _intervals, "bars": _bars}[figure.kind]
+    return draw(name, figure, series)
+
+
+_Series = Mapping[str, Sequence[tuple[float, ...]]]
+
+
+def _drawable(figure: PaperFigure, points: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
+    """Return the points that the figure has a place for; a file may hold any."""
+    length = 4 if figure.kind == "intervals" else 2
+    least = 0.0 if figure.scale == "log" else -math.inf
+    return [tuple(point) for point in points if len(point) == length and point[0] > least]
+
+
+def _named(label: str, value: float) -> str:
+    """Return the name of a line with its last value, folded where it is long."""
+    return "\n".join(wrap(f"{label}  {value:.1f}", 48, break_on_hyphens=False))
+
+
+def _lines(name: str, figure: PaperFigure, series: _Series) -> str:
+    """Draw lines by their names and last values, and levels below them."""
+    chart = Chart(short(figure.across, 60), short(figure.up, 60), figure.scale)
+    if figure.ticks:
+        chart.settings |= {
+            "xticks": [*figure.ticks.values()],
+            "xticklabels": [short(tick, 12) for tick in figure.ticks],
+        }
+    for index, (label, value) in enumerate(figure.levels.items()):
+        look = {"color": INK, "ls": LINES[1 + index % (len(LINES) - 1)], "lw": 1.0}
+        chart.level(_named(short(label, _LONGEST_NAME), value), value, **look)
+    for index, (label, points) in enumerate(series.items()):
+        turn, place = divmod(index, len(LINES))
+        marker = "osD^"[turn % 4] if len(points) < 8 else ""
+        look = {"color": _COLOURS[(index + turn) % 3], "ls": LINES[place], "lw": 1.5, "marker": marker}
+        chart.line(_named(label, points[-1][1]), points, ms=4, **look)
+    ends = "; ".join(f"{label} {points[-1][1]:.1f}" for label, points in series.items())
+    rows = sum(1 + (len(label) > 42) for label in (*series, *figure.levels))
+    return chart.draw(name, f"{figure.subject}. At the right end: {ends}", 2.8 + 0.2 * rows)
+
+
+def _marks(name: str, figure: PaperFigure, series: _Series) -> str:
+    """Draw a mark for each point, and levels."""
+    chart = Chart(short(figure.across, 60), short(figure.up, 60), figure.scale)
+    for label, value in figure.levels.items():
+        chart.level(short(label, _LONGEST_NAME), value, color=INK, ls=DASHED)
+    faint = {short(label, _LONGEST_NAME) for label in figure.faint}
+    for index, (label, points) in enumerate(series.items()):
+        colour = MUTED if label in faint else ACCENT
+        chart.line(label, points, color=colour, ls="", marker="os^xD"[index % 5], ms=5)
+    return chart.draw(name, figure.subject, 4.4)
+
+
+def _intervals(name: str, figure: PaperFigure, series: _Series) -> str:
+    """Draw intervals on one scale beside their row's name: the first series filled, others open; levels dashed."""
+    rows = {place: short(label, _LONGEST_NAME) for label, place in figure.ticks.items()}
+    chart = Chart(short(figure.across, 60), "", bottom=len(rows) - 0.4, top=-0.4)
+    chart.settings |= {"xlim": (-0.02, 1.02), "yticks": [*rows]}
+    chart.settings["yticklabels"] = ["\n".join(wrap(label, 26)) for label in rows.values()]
+    for value in figure.levels.values():
+        chart.level(None, value, upright=True, color=MUTED, ls="--", lw=1.0)
+    for index, (label, points) in enumerate(series.items()):
+        look = {"color": INK, "mfc": "none"} if index else {"color": ACCENT}
+        placed = [(place + 0.2 * index, *values) for place, *values in points]
+        chart.line(label, placed, upright=True, ls="", marker="oDs"[index % 3], ms=4.5, **look)
+    texts = []
+    for place, row in rows.items():
+        values = [
+            f"{label} {point[1]:.3f}" for label, points in series.items() for point in points if point[0] == place
+        ]
+        texts.append(f"{row}: {', '.join(values)}")
+    levels = "".join(f" {capitalized(clean(label))}: {value:.3f}." for label, value in figure.levels.items())
+    legend = {"ncols": len(series), "columnspacing": 0.8, "handlelength": 1.0, "handletextpad": 0.4}
+    return chart.draw(name, f"{figure.subject}.{levels} {'; '.join(texts)}", 0.5 * len(rows) + 1.0, **legend)
+
+
+def _bars(name: str, figure: PaperFigure, series: _Series) -> str:
+    """Draw a bar for each row."""
+    rows = {place: short(label, _LONGEST_NAME) for label, place in figure.ticks.items()}
+    (points, *_) = series.values()
+    bars = {rows[place]: (value, f" {value:.2f}") for place, value in points if place in rows and value >= 0.0}
+    if not bars:
+        return ""
+    level = next(iter(figure.levels.values()), None)
+    return bars_figure(name, f"{figure.subject}. ", bars, level=level, xlabel=short(figure.across, 60))

@@ -31,6 +31,12 @@ WORDS: Mapping[str, str] = {
     "no claim": "No epsilon is claimed, so there is nothing to refute or to support.",
     "not judged": "The result holds no verdict on its claim.",
     "not to be trusted": "A control failed, so the numbers may be wrong.",
+    "bounded": "Theory proves this bound of what is stated. Nothing was run.",
+    "no sound bound": "Theory proves no epsilon here, for the reasons that are named.",
+    "as expected": "The audit gave the verdict that is known to be right.",
+    "not as expected": "The audit gave another verdict than the one that is known to be right.",
+    "full run": "All rows were run at the length that the table has.",
+    "shortened run": "Fewer rows, epochs or records were run than the table has, so its numbers may differ.",
 }
 """What the words of a page's head mean, the verdicts on claims among them."""
 _GIVEN = {"given Gaussian": "This takes as given that the noise is exactly Gaussian."}

@@ -113,3 +113,10 @@ def _accurate(value: float) -> float:
 def _fixed(value: float, digits: int, rounding: str) -> Decimal:
     exact = Decimal(repr(_accurate(value)))
     return exact.quantize(Decimal(1).scaleb(-digits), rounding, _WIDE) if exact.is_finite() else exact
+
+
+def duration(seconds: float) -> str:
+    """Return a time that was estimated in words, as "about 40 s", "about 3 min" or "about 2 h"."""
+    if seconds < 100.0:
+        return f"about {max(1.0, seconds):.0f} s"
+    return f"about {seconds / 60:.0f} min" if seconds < 6000.0 else f"about {seconds / 3600:.0f} h"

@@ -14,6 +14,7 @@ from rich.progress import Progress, ProgressColumn, Task
 from rich.text import Text
 
 from ..base.errors import one_line
+from ..base.rounding import duration
 
 EVERY_SECONDS = 30.0
 _MOST_TASKS = 3
@@ -91,6 +92,8 @@ def _words(task: Task, left: str) -> str:
 
 def time_left(task: Task) -> str:
     """Return how long a stage still takes at its pace so far, as "about 40 s"; "" where nothing tells."""
+    if str(task.fields.get("note", "")).endswith(" left"):
+        return ""  # the note says how long everything takes
     if task.finished:
         return "evaluating"
     if not task.elapsed or not task.completed or task.total is None:
@@ -98,7 +101,7 @@ def time_left(task: Task) -> str:
     seconds = task.elapsed * (task.total - task.completed) / task.completed
     if seconds < 1.0:
         return ""
-    return f"about {seconds:.0f} s" if seconds < 100 else f"about {seconds / 60:.0f} min"
+    return duration(seconds)
 
 
 class TimeLeft(ProgressColumn):

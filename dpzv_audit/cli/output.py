@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
@@ -20,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reports.answer import answer_of
-from reports.document import TEXTS, Answer
+from reports.document import HEADING, TEXTS, Answer
 from reports.render import write_report
 from reports.verification import Drawings
 
@@ -33,6 +34,7 @@ from ..results import (
     MatrixResult,
     PlantedResult,
     Reported,
+    ReproduceResult,
     Result,
     RunResult,
     TrainResult,
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from ..evidence.bounding import ProgressStage, Reporter
 
 R = TypeVar("R", bound=Result)
-Saved = AttackResult | TrainResult | AuditResult | PlantedResult | MatrixResult | AttacksResult
+Saved = AttackResult | TrainResult | AuditResult | PlantedResult | MatrixResult | AttacksResult | ReproduceResult
 Files = Mapping[str, str | bytes]
 TAKES_RESULT: ContextVar[Callable[[object], None] | None] = ContextVar("TAKES_RESULT", default=None)
 """Takes the result of a command that is called as a Python function, in the place of stdout (`cli.functions`)."""
@@ -53,12 +55,12 @@ GO_ON = "the same command with --resume goes on from there"
 
 
 def repeatable_command_line(*, without: Collection[str] = ("--out",), plain: Collection[str] = ()) -> list[str]:
-    """Return the command line without what does not change the result: `--json`, `--quiet`, `--resume` and more.
+    """Return the command line without what does not change the result: `--json`, `--quiet`, `--verbose` and more.
 
     `without` are flags with a value (`--out DIR`), `plain` further ones that have none.
     """
     kept = ["dpzv-audit"]
-    plain = ("--json", "--quiet", "--resume", *plain)
+    plain = ("--json", "--quiet", "--verbose", "--resume", *plain)
     arguments = iter(GIVEN.get())
     for argument in arguments:
         if argument in without:
@@ -197,6 +199,11 @@ class Answered(Output):
         """Print the answer that a result gives."""
         _show(self.console, answer_of(result))
 
+    def note(self, text: str) -> None:
+        """Print a line on stderr, unless `--quiet` was given."""
+        if not self.quiet:
+            typer.echo(f"dpzv-audit: {text}", err=True)
+
     def tell(self, *tables: Table, words: Iterable[str] = ()) -> None:
         """Print tables and sentences, with an empty line before them."""
         self.say("")
@@ -224,7 +231,7 @@ def _always(saved: Saved) -> Iterator[str]:
 def _sentences(saved: Saved) -> Iterator[str]:
     """Yield what a result says, and where its noise came from."""
     yield saved.sentence
-    if not isinstance(saved, PlantedResult) and saved.noise is not None:
+    if not isinstance(saved, PlantedResult | ReproduceResult) and saved.noise is not None:
         yield saved.noise.words or ""
 
 
@@ -282,8 +289,10 @@ def _rows_of(answer: Answer) -> Table:
     titles = list(answer.rows[0])
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="")
     for place, title in enumerate(titles):
-        shown = answer.caption if not place else "" if title == "result" else title
-        folds = title in ("attack", "claim", "verdict", "mechanisms")
+        width = max(len(str(row[title] or "")) for row in answer.rows)
+        heading = "\n".join(wrap(title, max(width, HEADING)))
+        shown = answer.caption if not place else "" if title == "result" else heading
+        folds = title in ("attack", "claim", "verdict", "mechanisms", "row")
         table.add_column(shown, justify="left" if title in TEXTS else "right", no_wrap=not folds)
     for row in answer.rows:
         name, *cells = (_plain(str(row[title] or "")) for title in titles)

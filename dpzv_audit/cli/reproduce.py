@@ -1,15 +1,19 @@
 """`dpzv-audit reproduce`: one table of a source paper, ours beside theirs."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from ..base.rounding import duration
 from ..base.store import hold
 from ..data import VerticalDataset, load
 from .flags import Count, RunFlags, takes
-from .output import Output, choose_device, write_folder
+from .output import Answered, choose_device, save
+from .summary import reproduced_table
 
 
 @takes
@@ -23,7 +27,7 @@ def reproduce(
     row: list[str] | None = None,
     resume: bool = False,
     run: RunFlags,
-    output: Output,
+    output: Answered,
 ) -> None:
     """Reproduce a table of a source paper, beside the paper's numbers.
 
@@ -42,8 +46,10 @@ def reproduce(
     """
     from mechanisms.core.checkpoints import run_key
 
-    from ..reproduce import Setting, TableParts, table_named, to_markdown, with_rows
+    from ..reproduce import Setting, TableParts, described, table_named, with_rows
     from ..reproduce import reproduce as run_table
+    from ..reproduce.planning import RowClock, checked, expected, in_words
+    from ..reproduce.words import page
 
     table = with_rows(table_named(name), row or ())
     device = choose_device(run.device)
@@ -58,23 +64,28 @@ def reproduce(
     facts = {"table": name, "epochs": epochs, "seeds": count, "records": records, "seed": run.seed, "rows": row or []}
     lock = unfinished / f"{run_key(facts)}.lock"
     with hold(lock, f"the unfinished {name} in {unfinished}"):
-        with output.progress() as reporter:
-            setting = Setting(
-                load=lambda keywords: loaded(tuple(keywords.items())),
-                epochs=epochs or table.epochs,
-                seeds=count,
-                records=records,
-                seed=run.seed,
-                device=device,
-                kept=kept,
-                stage=reporter,
-            )
-            result = run_table(table, setting)
-        text = to_markdown(table, result)
-        files = {"table.md": text}
-        files |= {f"{drawn}.svg": draw(result) for drawn, draw in table.figures.items()}
-        folder = write_folder(result, run, "reproduce", name, files=files, report=False)
+        setting = Setting(
+            load=lambda keywords: loaded(tuple(keywords.items())),
+            epochs=epochs or table.epochs,
+            seeds=count,
+            records=records,
+            seed=run.seed,
+            device=device,
+            kept=kept,
+        )
+        plan = checked(table, setting)
+        seconds = expected(plan, setting)
+        output.note(f"{name}: {in_words(plan, seconds)}")
+        clock = RowClock(seconds)
+        with output.progress(unfinished, "*.[js]*") as reporter:
+
+            def stage(title: str, total: int) -> Callable[[int], None]:
+                update = reporter(f"row {clock.row + 1} of {len(plan.rows)}: {title}", total)
+                update(note=f"{duration(clock.left())} left")
+                return lambda done: update(done, note=f"{duration(clock.left())} left")
+
+            result = run_table(table, replace(setting, stage=stage), clock.begin)
+        made = described(table, result, whole=len(table_named(name).items))
+        saved = save(made, run, "reproduce", name, files={"table.md": page(made)})
         kept.remove()
-    output.result({**result.to_json(), "run": str(folder)})
-    output.say(text)
-    output.path(folder)
+    output.finish(saved, reproduced_table(saved), details=[saved.about, *saved.notes])

@@ -6,6 +6,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.table import Table
+from rich.text import Text
 
 from reports.text import percent, the
 from reports.verdicts import words_of
@@ -13,7 +14,7 @@ from reports.verdicts import words_of
 from ..base import rounding
 from ..base.errors import AuditError, one_line
 from ..base.findings import LEAST_TRAININGS
-from ..results import NegativeControls, PlantedResult, PlantedRow
+from ..results import NegativeControls, PlantedResult, PlantedRow, ReproduceResult
 from .output import coloured, table_of
 
 
@@ -84,6 +85,17 @@ def refuse_failed(controls: NegativeControls | None) -> None:
     if controls is not None and not controls.hold:
         worst = f"{rounding.p_equals(controls.together_p)} for all together (worst: {controls.worst})"
         raise AuditError(f"the negative controls are not at chance, {worst}: none of the numbers can be trusted")
+
+
+def reproduced_table(result: ReproduceResult) -> Table:
+    """Return the whole table that was reproduced."""
+    kinds = {title: "text" if not place else "number" for place, title in enumerate(result.columns)}
+    table = table_of(kinds, result.table, rule=True)
+    for column in table.columns:
+        column.no_wrap = False
+    for cells in result.cells:
+        table.add_row(*map(Text, cells))
+    return table
 
 
 _PLANTED_COLUMNS = ("mechanism", "what is wrong", "claim", "at least", "at most", "verdict", "must be")

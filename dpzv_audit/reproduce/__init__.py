@@ -4,7 +4,7 @@ Rows, settings, printed numbers and notes are read from `tables/*.toml`.
 """
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
 from importlib.resources import files
@@ -13,11 +13,25 @@ from pkgutil import resolve_name
 from typing import Any
 
 from ..base.errors import InputError, check_names
+from ..results import ReproduceResult
+from ..runs import versions
 from . import search
+from .planning import checked
 from .table import PaperTable, R, Row, Setting, TableParts, TableResult, TableRow
-from .words import filled, page
+from .training import beside_paper
+from .words import filled, page, say
 
-__all__ = ["TABLES", "PaperTable", "Setting", "TableParts", "reproduce", "table_named", "to_markdown", "with_rows"]
+__all__ = [
+    "TABLES",
+    "PaperTable",
+    "Setting",
+    "TableParts",
+    "described",
+    "reproduce",
+    "table_named",
+    "to_markdown",
+    "with_rows",
+]
 
 FILES = ("czofo", "cascaded", "completion", "dpzv", "soundness", "labels")
 """The papers, in the order in which their tables are listed."""
@@ -130,25 +144,22 @@ def with_rows(table: PaperTable[R], wanted: Sequence[str]) -> PaperTable[R]:
     return replace(table, items=tuple(item for item in table.items if item.label in chosen))
 
 
-def reproduce(table: PaperTable[R], setting: Setting) -> TableResult[R]:
-    """Compute every row of `table` under `setting`; the result is a function of its arguments alone.
+def reproduce(
+    table: PaperTable[R], setting: Setting, begins: Callable[[int], object] = lambda row: None
+) -> TableResult[R]:
+    """Check all rows of `table` under `setting`, then compute them; the result is a function of its arguments alone.
 
-    Rows whose data cannot be cut among so many clients are skipped, and the result says why.
+    Rows whose data cannot be cut among so many clients are skipped, and the result says why. `begins` hears the number
+    of each row, from 0, before it is computed.
 
     Raises:
-        InputError: The data are absent, a kept part is damaged, or every row is skipped.
+        InputError: The data are absent, a setting does not fit, a kept part is damaged, or every row is skipped.
     """
+    plan = checked(table, setting)
     rows: list[R] = []
-    skipped: dict[str, str] = {}
-    for item in table.items:
-        try:
-            rows.append(item.run(setting))
-        except InputError as error:
-            if error.field != "clients":
-                raise
-            skipped[item.label] = str(error)
-            if len(skipped) == len(table.items):
-                raise error.placed(f"{item.label}: ") from error
+    for number, item in enumerate(plan.rows):
+        begins(number)
+        rows.append(item.run(setting))
     return TableResult(
         table=table.name,
         source=table.source,
@@ -158,13 +169,45 @@ def reproduce(table: PaperTable[R], setting: Setting) -> TableResult[R]:
         records=setting.records,
         seed=setting.seed,
         rows=rows,
-        **({"skipped": skipped} if skipped else {}),
+        **({"skipped": plan.skipped} if plan.skipped else {}),
         notes=list(table.notes),
+    )
+
+
+def described(table: PaperTable[R], result: TableResult[R], *, whole: int | None = None) -> ReproduceResult:
+    """Return the result of `reproduce`: the rows, the table of `columns` as it is shown, and its figures in numbers.
+
+    `whole` is how many rows the table has in all, where `table` has some of them.
+    """
+    values = [{**row.to_json(), "row": row} for row in result.rows]
+    lead = table.lead(result.rows) if table.lead else ""
+    remark = table.remark(result.rows) if table.remark else ""
+    figures = {name: figure(result) for name, figure in table.figures.items()}
+    sentence = lead.replace("**", "").partition(". ")[0] or beside_paper(result.rows).rstrip(".") or remark
+    return ReproduceResult(
+        table=result.table,
+        source=result.source,
+        epochs=result.epochs,
+        paper_epochs=result.paper_epochs,
+        seeds=result.seeds,
+        records=result.records,
+        seed=result.seed,
+        rows=[row.to_json() for row in result.rows],
+        **({"skipped": result.skipped} if result.skipped else {}),
+        notes=result.notes,
+        rows_of_table=len(table.items) if whole is None else whole,
+        sentence=f"{sentence[:1].upper()}{sentence[1:]}." if sentence else "",
+        scope=say("scope", table=table, result=result),
+        about=table.about,
+        lead=lead,
+        remark=remark,
+        columns=[heading for heading, _ in table.columns],
+        cells=[[filled(cell, row) for _, cell in table.columns] for row in values],
+        figures={name: figure for name, figure in figures.items() if figure is not None},
+        versions=versions(),
     )
 
 
 def to_markdown(table: PaperTable[R], result: TableResult[R]) -> str:
     """Return the reproduced `table` as Markdown: ours beside theirs."""
-    rows = [{**row.to_json(), "row": row} for row in result.rows]
-    lines = [[filled(cell, values) for _, cell in table.columns] for values in rows]
-    return page(table=table, result=result, lines=lines)
+    return page(described(table, result))

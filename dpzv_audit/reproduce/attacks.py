@@ -13,17 +13,18 @@ from pydantic import AliasPath, Field
 
 from attacks import attack_named
 from attacks.core.metrics import betting_limits, rates_difference
-from attacks.core.run import continuous
-from attacks.core.setting import AttackSetting
+from attacks.core.run import continuous, few_labels
+from attacks.core.setting import AttackSetting, Progress
 from attacks.label.completion import RAW, UNTRAINED
 from mechanisms.core.config import rounds_of
-from mechanisms.core.context import Deployment
+from mechanisms.core.context import Deployment, TrainingData, dtype_of
 from reports.text import capitalized
 
+from ..base.errors import InputError
 from ..base.findings import LEAST_TRAININGS, Interval
 from ..statistics.comparison import compared
-from .table import Row, Setting, TableRow, Values, interval_of
-from .training import controls_part, training_part
+from .table import Row, Setting, TableRow, Values, Work, interval_of
+from .training import controls_part, controls_work, rehearsed, training_part
 from .words import say
 
 FALSE_ALARM = 1e-3
@@ -71,6 +72,7 @@ class Attacked(TableRow[AttackRow]):
     attack_options: Values
     paper: str = "-"
     controls: bool = False
+    untimed = "the attacks on what was trained"
 
     def run(self, setting: Setting) -> AttackRow:
         """Attack `setting.seeds` trainings, and as many whose labels were dealt at random.
@@ -85,18 +87,7 @@ class Attacked(TableRow[AttackRow]):
 
         def compute(_: object) -> Values:
             rounds = rounds_of(config, len(dataset.train))
-            attack = AttackSetting(
-                method=method,
-                config=config,
-                dataset=dataset,
-                adversary=self.adversary,
-                trials=setting.seeds,
-                seed=setting.seed,
-                device=setting.device,
-                with_positive=False,
-                progress=continuous(setting.stage(self.label, 2 * rounds)),
-                options=dict(self.attack_options),
-            )
+            attack = self._mounted(setting, progress=continuous(setting.stage(self.label, 2 * rounds)))
             outcome = attack_named(self.attack).mount(attack)
             deployment = Deployment(records=len(dataset.train), clients=dataset.clients, seed=setting.seed)
             noised = outcome.plan or next(iter(method.releases(config, deployment)), None)
@@ -131,6 +122,41 @@ class Attacked(TableRow[AttackRow]):
             ),
             **(controls_part(setting, config, dataset, self.passes) if self.controls else {}),
         )
+
+    def _mounted(self, setting: Setting, progress: Progress | None = None) -> AttackSetting:
+        """Return the setting of the attack on `setting.seeds` trainings."""
+        method, config, dataset = self.start(setting)
+        return AttackSetting(
+            method=method,
+            config=config,
+            dataset=dataset,
+            adversary=self.adversary,
+            trials=setting.seeds,
+            seed=setting.seed,
+            device=setting.device,
+            with_positive=False,
+            progress=progress,
+            options=dict(self.attack_options),
+        )
+
+    def check(self, setting: Setting) -> str:
+        """See `TableRow.check`; `InputError` as well where the attack does not apply."""
+        key = self.checked(setting, attack=self.attack, options=self.attack_options)
+        spec, attack = attack_named(self.attack), self._mounted(setting)
+        if (lacking := spec.needs.unmet(attack)) is not None:
+            raise InputError(f"{self.attack} does not apply to {self.method}: {lacking}")
+        spec.own_options(attack)
+        if spec.setup.few_labels:
+            few_labels(spec, attack.data().labels, attack)
+        return key
+
+    def rehearse(self, setting: Setting) -> Work:
+        """See `TableRow.rehearse`; the time is that of the trainings and of their negative control."""
+        method, config, dataset = self.start(setting)
+        data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device)
+        rehearsal = rehearsed(method, config, data, setting)
+        shared = controls_work(config, dataset, self.passes, rehearsal) if self.controls else {}
+        return Work(2 * rehearsal.training, shared)
 
 
 def control_text(rows: Sequence[AttackRow], *, by_table: bool) -> str:

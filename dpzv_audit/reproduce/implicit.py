@@ -24,7 +24,8 @@ from mechanisms.methods.czofo import CZOFOConfig
 
 from ..accounting.accountants import composed_epsilon
 from ..base.errors import InputError
-from .table import ResultPart, Row, Setting, TableRow, Values
+from .table import ResultPart, Row, Setting, TableRow, Values, Work, pace
+from .training import rehearsed
 
 DELTA = 1e-6
 """delta and delta' of the paper's table 2."""
@@ -95,6 +96,20 @@ class ImplicitNoise(TableRow[Row]):
             paper_epsilon_by_theorem=composed_epsilon(self.paper["epsilon"], int(self.paper["rounds"]), DELTA),
         )
 
+    def check(self, setting: Setting) -> str:
+        """See `TableRow.check`."""
+        return self.checked(setting)
+
+    def rehearse(self, setting: Setting) -> Work:
+        """See `TableRow.rehearse`; the estimates after every epoch are measured once."""
+        method, config, dataset = self.start(setting)
+        data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device)
+        seconds = rehearsed(method, config, data, setting, trainings=1).training
+        assert isinstance(config, CZOFOConfig)
+        measures = _Measures(config, data, setting.seed, None, lambda epoch, measure: Measure(**measure()))
+        run = method.start(data, config, RunContext(seed=setting.seed, device=setting.device))
+        return Work(seconds + config.epochs * pace(lambda: measures.measured(run), most=1))
+
 
 @dataclass
 class _Measures:
@@ -118,11 +133,12 @@ class _Measures:
 
     def save(self, run: Run, history: History) -> None:
         """See `mechanisms.core.training.Checkpoints.save`; the measures go first, so that none is missing."""
-        self.by_epoch.append(self.kept(len(history), lambda: self._measured(run)))
+        self.by_epoch.append(self.kept(len(history), lambda: self.measured(run)))
         if self.checkpoints is not None:
             self.checkpoints.save(run, history)
 
-    def _measured(self, run: Run) -> Values:
+    def measured(self, run: Run) -> Values:
+        """Return the largest norm of the estimates as `run` stands, and their variance."""
         estimates = self._estimates(run)
         return {"norm": float(estimates.norm(dim=2).max()), "variance": float(estimates.var(0).mean())}
 

@@ -23,7 +23,7 @@ from mechanisms.core.method import Run, federation_of
 from mechanisms.methods import method_named
 
 from ..data.vertical import Records, VerticalDataset
-from .table import Row, Setting, TableRow
+from .table import Row, Setting, TableRow, Work, pace
 from .training import MEGABYTE
 
 
@@ -79,6 +79,10 @@ def peak_of_a_round(make: Callable[[], Run]) -> int:
     return int(live.peak + python)
 
 
+_ROUNDS_COUNTED = 8
+"""Rounds without counting that take about as long as a row of the figure."""
+
+
 class MemoryRow(Row, protected_namespaces=()):
     """Megabytes of the peak of a round and of the client's model."""
 
@@ -109,21 +113,32 @@ class PeakMemory(TableRow[MemoryRow]):
         peaks = setting.kept.part(facts, lambda _: self.measured())
         return MemoryRow(label=self.label, options=self.settings, paper=self.paper, **peaks)
 
+    def check(self, setting: Setting) -> str:
+        """See `TableRow.check`."""
+        method_named(self.method).configure(**self.settings)
+        return self.label
+
+    def rehearse(self, setting: Setting) -> Work:
+        """See `TableRow.rehearse`: two runs of a few rounds, which are slower while memory is counted."""
+        with torch.no_grad():
+            run = self._made()
+            return Work(_ROUNDS_COUNTED * pace(run.step, most=1))
+
+    def _made(self) -> Run:
+        """Return a run on random images before its first round."""
+        method = method_named(self.method)
+        data = TrainingData.of(random_images(2 * self.batch_size, self.image_size), dtype=torch.float32, device="cpu")
+        return method.start(data, method.configure(**self.settings), RunContext(seed=0))
+
     @torch.no_grad()
     def measured(self) -> Mapping[str, float]:
         """Return the megabytes of the peak of a round, of the model and of the activations of one batch."""
-        dataset = random_images(2 * self.batch_size, self.image_size)
-        data = TrainingData.of(dataset, dtype=torch.float32, device="cpu")
-        method = method_named(self.method)
-
-        def make() -> Run:
-            return method.start(data, method.configure(**self.settings), RunContext(seed=0))
-
-        client = federation_of(make()).clients[0]
+        fed = federation_of(self._made())
+        client = fed.clients[0]
         with LiveBytes() as live:
-            client.evaluator.forward(client.parameters, data.features[0][: self.batch_size].unsqueeze(0))
+            client.evaluator.forward(client.parameters, fed.data.features[0][: self.batch_size].unsqueeze(0))
         return {
-            "peak_megabytes": peak_of_a_round(make) / MEGABYTE,
+            "peak_megabytes": peak_of_a_round(self._made) / MEGABYTE,
             "model_megabytes": client.parameters.flat.nbytes / MEGABYTE,
             "activations_megabytes": live.peak / MEGABYTE,
         }

@@ -11,6 +11,7 @@ bound that a simulated audit proves.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from numpy.typing import NDArray
 from attacks.core.metrics import shared_rate
 from mechanisms import MethodSpec, method_named, train
 from mechanisms.controls import PrivateControlConfig, control_sigma, private_frozen_clients
+from mechanisms.core.checkpoints import run_key
+from mechanisms.core.config import rounds_of
 from mechanisms.core.context import Deployment, RunContext, TrainingData
 from mechanisms.core.scalars import ScalarConfig, scalar_release
 
@@ -30,8 +33,8 @@ from ..evidence.bounding import AuditPlan
 from ..evidence.privacy import noised
 from ..results import Number, Part
 from ..statistics.comparison import compared
-from .table import ResultPart, Row, Setting, TableRow, Values, counted
-from .training import MEGABYTE, area, auc_of
+from .table import ResultPart, Row, Setting, TableRow, Values, Work, counted, pace
+from .training import MEGABYTE, area, auc_of, rehearsed
 from .words import say
 
 HELD_OUT = 6
@@ -130,6 +133,25 @@ class Searched(TableRow[SearchRow]):
             guarantee=after_search(guarantee, tried=len(tried)),
         )
 
+    def check(self, setting: Setting) -> str:
+        """See `TableRow.check`: of every setting that is tried."""
+        data = self._data(setting)
+        for options in self.tried:
+            self.trainer.work(capped(options, setting.epochs), deployed(data, setting.seed))
+        return self.label
+
+    def rehearse(self, setting: Setting) -> Work:
+        """See `TableRow.rehearse`, by the first setting: others take as much longer as they read more records."""
+        data = self._data(setting)
+        tried = distinct([capped(options, setting.epochs) for options in self.tried])
+        works = [self.trainer.work(options, deployed(data, setting.seed)) for options in tried]
+        each = self.trainer.seconds(data, tried[0], setting, trainings=1) / works[0]
+        finals = setting.seeds + len(self.trainer.variants(tried[0]))
+        return Work(each * sum(works) * (1 + finals / len(works)))
+
+    def _data(self, setting: Setting) -> TrainingData:
+        return TrainingData.of(setting.dataset(self.dataset), dtype=torch.float32, device=setting.device)
+
 
 class PrivateRow(Row):
     """A training with settings as they are given: what it reaches and guarantees; of two classes with its area.
@@ -175,6 +197,18 @@ class Taken(TableRow[PrivateRow]):
         values = setting.part(dataset, compute, **_claim(self.trainer, options))
         done(1)
         return PrivateRow(label=self.label, **self.tags, **values)
+
+    def check(self, setting: Setting) -> str:
+        """See `TableRow.check`."""
+        data = TrainingData.of(setting.dataset(self.dataset), dtype=torch.float32, device=setting.device)
+        options = self.shortened(setting.epochs)
+        work = self.trainer.work(options, deployed(data, setting.seed))
+        return run_key({"trainer": type(self.trainer).__name__, "dataset": self.dataset, "work": work})
+
+    def rehearse(self, setting: Setting) -> Work:
+        """See `TableRow.rehearse`."""
+        data = TrainingData.of(setting.dataset(self.dataset), dtype=torch.float32, device=setting.device)
+        return Work(self.trainer.seconds(data, self.shortened(setting.epochs), setting, trainings=setting.seeds))
 
     def shortened(self, epochs: int) -> Options:
         """Return the settings for a table of so many `epochs`: as they are given for all of them or more."""
@@ -262,6 +296,19 @@ class FrozenClients:
         logits = private_frozen_clients(data, config, context)
         return Reached((logits.argmax(2) == data.test_labels).cpu().numpy(), area(logits, data), facts)
 
+    def work(self, options: Options, deployment: Deployment) -> int:
+        """Return the records that a training reads; `InputError` where the options do not fit."""
+        return self.config(options).steps * deployment.records
+
+    def seconds(self, data: TrainingData, options: Options, setting: Setting, *, trainings: int) -> float:
+        """Return how long trainings take, going by a few steps of one."""
+        context = RunContext(seed=setting.seed, replicas=(0,), device=setting.device)
+        few, more = (
+            pace(partial(private_frozen_clients, data, self.config({**options, "steps": steps}), context), most=1)
+            for steps in (1, 3)
+        )
+        return trainings * (few + max(0.0, more - few) / 2 * (self.config(options).steps - 1))
+
     def guarantee(self, options: Options, deployment: Deployment) -> Guarantee:
         """Return what these options guarantee: T Gaussian mechanisms, all seen by whoever holds the final model."""
         config = self.config(options)
@@ -333,6 +380,16 @@ class Federated:
             "megabytes_down": trained.ledger.down / MEGABYTE,
         }
         return Reached(trained.correct, auc_of(trained, data, config, context.device), facts)
+
+    def work(self, options: Options, deployment: Deployment) -> int:
+        """Return the records that a training reads; `InputError` where the options do not fit."""
+        config = self.config(options, deployment)
+        return rounds_of(config, deployment.records) * config.batch_size
+
+    def seconds(self, data: TrainingData, options: Options, setting: Setting, *, trainings: int) -> float:
+        """Return how long trainings as one stack take, going by a few rounds."""
+        config = self.config(options, deployed(data, setting.seed))
+        return rehearsed(self.spec, config, data, setting, trainings=trainings).training
 
     def guarantee(self, options: Options, deployment: Deployment) -> Guarantee:
         """Return what the training of these options guarantees: one client, a record's label replaced."""

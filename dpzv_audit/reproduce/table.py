@@ -2,25 +2,46 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Generic, TypeVar
+from time import perf_counter
+from typing import ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, PrivateAttr, TypeAdapter, model_serializer
 
 from mechanisms import MethodSpec, TrainingConfig, method_named
 from mechanisms.core.checkpoints import FileCheckpoints, run_key
+from mechanisms.core.config import check_sizes
 
 from ..base.findings import Interval, to_jsonable
 from ..base.store import Store
 from ..data.vertical import VerticalDataset, sample_of_training
-from ..results import Result
+from ..results import PaperFigure, Part
 
 T = TypeVar("T")
 Values = Mapping[str, object]
 """Values by name that are handed through: plain ones of JSON, or what `findings.to_jsonable` makes such of."""
 Stage = Callable[[str, int], Callable[[int], None]]
 Compute = Callable[[FileCheckpoints | None], Values]
+
+
+_FREE = {
+    "epsilon",
+    "delta",
+    "sigma",
+    "calibration",
+    "dp_sigma",
+    "dp_clip",
+    "clip",
+    "client_rate",
+    "server_rate",
+    "shift",
+}
+"""Settings on whose values the time of a training does not depend."""
+
+
+_LONG_ENOUGH = 0.05
+"""Seconds of calls that tell how long one takes."""
 
 
 class ResultPart(BaseModel, frozen=True):
@@ -52,10 +73,8 @@ R = TypeVar("R", bound=Row)
 """The rows of a table are of one kind."""
 
 
-class TableResult(Result, Generic[R]):
-    """The result of `reproduce`, which has no report; `skipped` says by label why a row is missing."""
-
-    SCHEMA = "dpzv-audit/reproduce/1"
+class TableResult(Part, Generic[R]):
+    """What the rows of a table gave; `skipped` says by label why a row is missing."""
 
     table: str
     source: str
@@ -69,6 +88,31 @@ class TableResult(Result, Generic[R]):
     notes: list[str]
 
 
+@dataclass(frozen=True)
+class Work:
+    """The time that a row takes, going by a few of its rounds: its own, and that of controls which other rows share.
+
+    Args:
+        seconds: Of the row itself.
+        shared: Of each control by what it follows from, in seconds.
+    """
+
+    seconds: float
+    shared: Mapping[str, float] = field(default_factory=dict)
+
+
+def pace(step: Callable[[], object], *, most: int = 5) -> float:
+    """Return the seconds that a call of `step` takes once it is warm; at most `most` calls, one of them untimed."""
+    if most > 1:
+        step()
+    began = perf_counter()
+    calls = 0
+    while not calls or (calls < most - 1 and perf_counter() - began < _LONG_ENOUGH):
+        step()
+        calls += 1
+    return (perf_counter() - began) / calls
+
+
 def no_stage(name: str, total: int) -> Callable[[int], None]:
     """Return a no-op stage."""
     return lambda done: None
@@ -79,6 +123,10 @@ def counted(items: Iterable[T], done: Callable[[int], None], *, start: int = 0) 
     for number, item in enumerate(items, start + 1):
         yield item
         done(number)
+
+
+class _Lacking(Exception):
+    """A part is not kept."""
 
 
 class TableParts:
@@ -104,6 +152,19 @@ class TableParts:
             self._parts[key] = self._kept(key, compute)
         return self._parts[key]
 
+    def holds(self, row: "TableRow[R]", setting: "Setting") -> bool:
+        """Return whether all parts of a row are kept, so that it is not computed again.
+
+        Raises:
+            InputError: A kept file is damaged.
+        """
+        if not self._resume:
+            return False
+        with suppress(_Lacking):
+            row.run(replace(setting, kept=_OnlyKept(self._folder, resume=True), stage=no_stage))
+            return True
+        return False
+
     def remove(self) -> None:
         """Forget the parts that were asked for: the table is done."""
         if self._folder is None:
@@ -126,6 +187,18 @@ class TableParts:
         store.write(name, values, cure="make room and go on with ‹resume›")
         checkpoints.remove()
         return values
+
+
+class _OnlyKept(TableParts):
+    """Parts that are read back, and none of which is computed."""
+
+    def part(self, facts: Values, compute: Compute) -> Values:
+        """Return the part that is kept; `_Lacking` where it is not."""
+
+        def lacking(_: FileCheckpoints | None) -> Values:
+            raise _Lacking
+
+        return super().part(facts, lacking)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,9 +264,33 @@ class TableRow(Generic[R]):
     passes: int = 1
     tags: Values = field(default_factory=dict)
 
+    untimed: ClassVar[str] = ""
+    """What takes time beside what `rehearse` times, in words."""
+
     def run(self, setting: Setting) -> R:
         """Compute the row, with what the paper prints for it."""
         raise NotImplementedError
+
+    def check(self, setting: Setting) -> str:
+        """Check settings and data without training; return what the time of the row follows from.
+
+        Raises:
+            InputError: The data are absent or cannot be cut among so many clients, or the settings do not fit them.
+        """
+        raise NotImplementedError
+
+    def rehearse(self, setting: Setting) -> Work:
+        """Return how long the row takes, going by a few rounds; `InputError` where its training cannot begin."""
+        raise NotImplementedError
+
+    def checked(self, setting: Setting, **more: object) -> str:
+        """Check method, settings and data, and return them without what costs no time, and with `more` that does."""
+        method, config, dataset = self.start(setting)
+        config.check_clients(dataset.clients)
+        check_sizes(config, records=len(dataset.train), clients=dataset.clients)
+        costly = config.model_dump(mode="json", exclude=_FREE)
+        costly["defences"] = [defence.name for defence in config.defences]
+        return run_key({"method": method.name, "config": costly, "dataset": self.dataset, **more})
 
     def start(self, setting: Setting) -> tuple[MethodSpec, TrainingConfig, VerticalDataset]:
         """Return the method, its configuration for the epochs asked for, and the data."""
@@ -219,7 +316,7 @@ class PaperTable(Generic[R]):
         notes: Sentences below the table.
         remark: Says what the rows together say, as a sentence; empty where there is nothing to say.
         lead: The same as the page's first paragraph: for a question of our own, no table of a paper.
-        figures: Each draws the whole result as SVG, by the name of its file.
+        figures: Each gives a figure of the whole result in numbers, None where there is nothing to show, by its name.
     """
 
     name: str
@@ -234,7 +331,7 @@ class PaperTable(Generic[R]):
     notes: Sequence[str] = ()
     remark: Callable[[Sequence[R]], str] | None = None
     lead: Callable[[Sequence[R]], str] | None = None
-    figures: Mapping[str, Callable[[TableResult[R]], str]] = field(default_factory=dict)
+    figures: Mapping[str, Callable[[TableResult[R]], PaperFigure | None]] = field(default_factory=dict)
 
 
 def interval_of(measurement: object) -> Interval:

@@ -3,25 +3,28 @@
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from attacks.core.metrics import shared_rate, trial_areas
-from mechanisms import TrainingConfig
+from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.controls import frozen_clients, rates_tried
-from mechanisms.core.checkpoints import FileCheckpoints
+from mechanisms.core.checkpoints import FileCheckpoints, run_key
 from mechanisms.core.config import rounds_of
 from mechanisms.core.context import RunContext, TrainedStack, TrainingData, dtype_of
 from mechanisms.core.defence import defended
-from mechanisms.core.federation import logits_of
+from mechanisms.core.federation import Federation, logits_of
+from mechanisms.core.method import federation_of
 from mechanisms.core.training import train_in_stacks
 
 from ..base.findings import Interval
-from ..base.halving import shortage
+from ..base.halving import in_pieces, shortage
 from ..data.vertical import VerticalDataset
-from .table import ResultPart, Row, Setting, TableRow, Values, counted
+from .table import ResultPart, Row, Setting, TableRow, Values, Work, counted, pace
 from .words import say
 
 MEGABYTE = 1e6
@@ -53,6 +56,8 @@ class TrainingRow(Row):
     frozen_clients_tuned: Interval
     auc: float | None = None
     """Area under the ROC curve of two classes, mean over the trainings."""
+    paper_accuracy: float | None = None
+    """The accuracy that the paper prints."""
 
     def curve(self, unit: float = 1.0) -> list[tuple[float, float]]:
         """Return the accuracy in percent after each epoch, by epochs in a `unit`."""
@@ -129,6 +134,63 @@ class TrainedRow(TableRow[TrainingRow]):
             **controls_part(setting, config, dataset, self.passes),
         )
 
+    def check(self, setting: Setting) -> str:
+        """See `TableRow.check`."""
+        return self.checked(setting)
+
+    def rehearse(self, setting: Setting) -> Work:
+        """See `TableRow.rehearse`."""
+        method, config, dataset = self.start(setting)
+        data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device)
+        rehearsal = rehearsed(method, config, data, setting)
+        return Work(rehearsal.training, controls_work(config, dataset, self.passes, rehearsal))
+
+
+class Rehearsal(NamedTuple):
+    """Seconds of trainings, and of their server alone: of what comes before and after its rounds, and of a round."""
+
+    training: float
+    server_table: float
+    server_round: float
+
+
+@torch.no_grad()
+def rehearsed(
+    method: MethodSpec, config: TrainingConfig, data: TrainingData, setting: Setting, *, trainings: int | None = None
+) -> Rehearsal:
+    """Return how long `setting.seeds` trainings take as one stack, or so many `trainings`, going by a few rounds.
+
+    Raises:
+        InputError: The training cannot begin.
+    """
+    count = trainings or setting.seeds
+    rounds = rounds_of(config, data.records)
+    most = min(5, rounds)
+
+    def timed(first: int, last: int) -> Rehearsal:
+        context = RunContext(seed=setting.seed, replicas=range(first, last), device=setting.device)
+        began = perf_counter()
+        run = method.start(data, config, context)
+        seconds = perf_counter() - began
+        fed = federation_of(run)
+        seconds += rounds * pace(run.step, most=most) + config.epochs * pace(lambda: fed.epoch_record(1), most=1)
+        began = perf_counter()
+        alone = Federation(data, config, context)
+        alone.fill_table()
+        alone.test_metrics()
+        table = perf_counter() - began
+        alone.begin(0)
+
+        def serve() -> None:
+            batch = alone.clients[0].batches.next()
+            alone.train_server(alone.server_batch(alone.table_rows(batch), batch))
+
+        return Rehearsal(seconds, table, pace(serve, most=most) if alone.server.layout else 0.0)
+
+    whole, fitted = next(in_pieces(timed, 0, count))
+    times = count / (fitted or count)
+    return Rehearsal(*(times * seconds for seconds in whole))
+
 
 def auc_of(trained: TrainedStack, data: TrainingData, config: TrainingConfig, device: str) -> float | None:
     """Return the area under the ROC curve on the test records, mean over trainings; None beside two classes."""
@@ -191,10 +253,25 @@ def controls_part(setting: Setting, config: TrainingConfig, dataset: VerticalDat
     return {name: _frozen(setting, config, dataset, rate) for name, rate in counting}
 
 
-def _frozen(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, rate: float) -> Frozen:
+def controls_work(
+    config: TrainingConfig, dataset: VerticalDataset, passes: int, rehearsal: Rehearsal
+) -> dict[str, float]:
+    """Return the seconds of `controls_part` by what they follow from."""
+    rounds = rounds_of(config, len(dataset.train))
+    rates = len(rates_tried(config))
+    short = rounds * min(config.epochs, TUNING_EPOCHS * passes) / config.epochs
+    seconds = (rates + 2) * rehearsal.server_table + (2 * rounds + rates * short) * rehearsal.server_round
+    return {run_key({"dataset": dataset.name, "clients": dataset.clients, "server": _server_of(config)}): seconds}
+
+
+def _server_of(config: TrainingConfig) -> Values:
+    """Return the settings that frozen clients have as well."""
     # Under privatised labels the control has those labels too; its table is of pictures that nothing moves.
     apart = {"client_rate", "server_rate", "momentum", "shift"}
-    server = config.model_dump(mode="json", include=set(TrainingConfig.model_fields) - apart)
+    return config.model_dump(mode="json", include=set(TrainingConfig.model_fields) - apart)
+
+
+def _frozen(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, rate: float) -> Frozen:
     data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device)
 
     def compute(_: object) -> Values:
@@ -203,7 +280,22 @@ def _frozen(setting: Setting, config: TrainingConfig, dataset: VerticalDataset, 
         accuracy = asdict(shared_rate(frozen.correct))
         return {**accuracy, "server_rate": rate, "train_accuracy": frozen.train_accuracy}
 
-    return Frozen(**setting.part(dataset, compute, frozen=server, rate=rate))
+    return Frozen(**setting.part(dataset, compute, frozen=_server_of(config), rate=rate))
+
+
+def beside_paper(rows: Sequence[Row]) -> str:
+    """Return how far accuracies lie from those that the paper prints, as a sentence; "" where it prints none."""
+    printed = [
+        (row, abs(row.accuracy.value - row.paper_accuracy))
+        for row in rows
+        if isinstance(row, TrainingRow)
+        if row.paper_accuracy is not None
+    ]
+    if not printed:
+        return ""
+    far, _ = max(printed, key=lambda pair: pair[1])
+    near = sum(distance <= 0.01 for _, distance in printed)
+    return say("beside_paper", rows=[row for row, _ in printed], near=near, far=far)
 
 
 def below_control(rows: Sequence[TrainingRow]) -> str:

@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..base.findings import to_jsonable
+from ..results import ReproduceResult
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -62,6 +63,6 @@ def say(sentence: str, **values: object) -> str:
     return " ".join(getattr(words, sentence)(**values).split())
 
 
-def page(**values: object) -> str:
-    """Return the page of Markdown that `templates/page.md` makes of `values`."""
-    return _environment().get_template("page.md").render(**values).rstrip() + "\n"
+def page(result: ReproduceResult) -> str:
+    """Return the page of Markdown that `templates/page.md` makes of a result."""
+    return _environment().get_template("page.md").render(result=result).rstrip() + "\n"

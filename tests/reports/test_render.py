@@ -16,7 +16,7 @@ from reports.render import to_html, to_markdown, write_report
 
 from ..helpers.refusals import refused
 
-NAMES = ("attack", "train", "audit", "audit-scores", "planted", "account")
+NAMES = ("attack", "train", "audit", "audit-scores", "planted", "account", "reproduce")
 HOSTILE = (
     '<script>alert("1")</script> \'"> <img src=x onerror=y> | \\| `code` **b** [l](http://e.x) $x$ '
     "\x1b\u202e\ud800 {{ 7*7 }}"
@@ -89,9 +89,15 @@ def both(result):
     return Page(to_html(content)).text, to_markdown(content)
 
 
+DRAWN = (("tradeoff",), ("utility", "history"), ("figures",), ("rows", "", "accuracy"), ("rows", "", "paper_accuracy"))
+"""Parts that figures draw, or cells hold as text."""
+FILES = {"table.md", "result.json", "environment.json"}
+"""What a page may link to: files of its own folder."""
+
+
 def numbers_in(value, path=()):
     """Return every number of a result but those of curves and training history, which tables thin out."""
-    if isinstance(value, bool) or path in (("tradeoff",), ("utility", "history"), ("figures",)):
+    if isinstance(value, bool) or path in DRAWN:
         return [value["confidence"]] if path == ("tradeoff",) and value else []
     if isinstance(value, dict):
         return [x for k, v in value.items() for x in numbers_in(v, (*path, k))]
@@ -125,8 +131,9 @@ def test_the_page_stands_alone(name, results):
     page = Page(source)
     assert "script" not in page.tags
     assert not {"link", "iframe", "object", "embed", "img", "form"} & set(page.tags)
-    assert all(reference.startswith("#") for reference in page.references)
-    assert {r[1:] for r in page.references} <= set(page.ids)
+    anchors = {reference for reference in page.references if reference not in FILES}
+    assert all(reference.startswith("#") for reference in anchors)
+    assert {r[1:] for r in anchors} <= set(page.ids)
     assert len(page.ids) == len(set(page.ids))
     assert not any(attribute.startswith("on") for attribute in page.attributes)
     without_names = re.sub(r'xmlns(:\w+)?="[^"]*"', "", source)
@@ -229,7 +236,7 @@ def test_hostile_text_is_inert_everywhere(results):
         page = Page(source)
         assert not {"script", "img", "b"} & set(page.tags)
         assert not any(attribute.startswith("on") for attribute in page.attributes)
-        assert all(reference.startswith("#") for reference in page.references)
+        assert all(reference.startswith("#") or reference in FILES for reference in page.references)
         assert "\x1b" not in source
         assert "\u202e" not in source
         assert "{{ 7*7 }}" in page.text

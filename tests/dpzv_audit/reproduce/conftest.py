@@ -6,6 +6,15 @@ import pytest
 
 from dpzv_audit.data import load
 from dpzv_audit.reproduce import TABLES
+from dpzv_audit.results import PaperFigure
+from reports.tabular import paper_figure
+
+
+def drawn_figure(table, result, name="figure"):
+    """Return a figure of a result as SVG."""
+    figure = table.figures[name](result)
+    assert PaperFigure.model_validate(figure.to_json()) == figure
+    return paper_figure(table.name, figure)
 
 
 @pytest.fixture(scope="session")

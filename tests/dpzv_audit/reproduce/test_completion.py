@@ -9,6 +9,8 @@ from attacks.label.completion import RAW, UNTRAINED
 from dpzv_audit.reproduce import TABLES, Setting, reproduce, to_markdown, with_rows
 from dpzv_audit.reproduce.attacks import Attacked, remarks, verdict
 
+from .conftest import drawn_figure
+
 
 def with_steps(item, steps):
     """`item` whose heads train for so many steps."""
@@ -106,7 +108,7 @@ def test_the_sentence_says_leak_where_both_baselines_are_beaten_and_only_there(r
 
 @pytest.mark.slow
 def test_the_figure_names_all_three_for_every_row(result, table):
-    drawn = table.figures["figure"](result)
+    drawn = drawn_figure(table, result)
     for row in result.rows:
         assert f"{row.label}: trained {row.success.value:.3f}, raw features " in drawn
 

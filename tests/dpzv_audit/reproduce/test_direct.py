@@ -9,6 +9,8 @@ from dpzv_audit.reproduce import TABLES, Setting, reproduce, to_markdown, with_r
 from dpzv_audit.reproduce.attacks import EXACT, SCALARS, AttackRow, verdicts
 from mechanisms import METHODS
 
+from .conftest import drawn_figure
+
 ROWS = (
     "first order, curious client, split learning",
     "first order, eavesdropper, VAFL",
@@ -106,7 +108,7 @@ def test_the_sentence_follows_the_rows_either_way(result):
 
 
 def test_the_figure_has_a_line_a_method_and_a_mark_an_adversary(result, table):
-    drawn = table.figures["figure"](result)
+    drawn = drawn_figure(table, result)
     assert drawn.startswith("<svg")
     assert "ZOO-VFL: curious client 0.1" in drawn
     assert "curious client</text>" in drawn

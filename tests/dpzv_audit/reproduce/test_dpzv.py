@@ -7,6 +7,8 @@ import pytest
 from dpzv_audit.reproduce import TABLES, Setting, reproduce, to_markdown, with_rows
 from dpzv_audit.reproduce.training import TrainingRow
 
+from .conftest import drawn_figure
+
 
 def row(*accuracies, megabytes=(30.0, 10.0)):
     interval = {"value": accuracies[-1], "low": 0.0, "high": 1.0, "n": 100}
@@ -53,7 +55,7 @@ def test_figure_3_draws_a_line_a_method_with_no_noise_at_infinity(on_digits):
     assert by_label["DPZV, epsilon 1"].epsilon == 1.0
     assert by_label["VAFL, epsilon 1"].to_json()["protects"].startswith("embeddings")
     assert "label" in by_label["DPZV, epsilon 1"].to_json()["protects"]
-    drawn = table.figures["figure"](result)
+    drawn = drawn_figure(table, result)
     assert "∞" in drawn
     assert "DPZV" in drawn
     assert "VAFL" in drawn
@@ -65,4 +67,4 @@ def test_table_1_says_where_the_target_is_not_reached(on_digits):
     best = max(point.accuracy for point in found.history)
     assert best < 0.9
     assert f"| not reached (best {100 * best:.2f}%) | 1209.6 | - |" in to_markdown(table, result)
-    assert table.figures["figure"](result).startswith("<svg")
+    assert drawn_figure(table, result).startswith("<svg")

@@ -7,6 +7,8 @@ import pytest
 from dpzv_audit.reproduce import TABLES, Setting, reproduce, to_markdown, with_rows
 from dpzv_audit.reproduce.search import Taken
 
+from .conftest import drawn_figure
+
 TABLE = TABLES["labels-digits"]
 ROWS = [
     "split, true labels",
@@ -82,7 +84,7 @@ def test_what_is_uploaded_once_is_counted_and_shown_at_its_end(result):
     assert accuracy == pytest.approx(100 * features.accuracy.value)
     trained = by_label[ROWS[1]].by_megabytes()
     assert [round(after / trained[0][0], 6) for after, _ in trained] == [1.0, 2.0]
-    drawn = {name: draw(result) for name, draw in TABLE.figures.items()}
+    drawn = {name: drawn_figure(TABLE, result, name) for name in TABLE.figures}
     for label in (*ROWS[:2], *ROWS[3:]):
         assert label.removesuffix(", epsilon 1") in drawn["bytes"]
     assert "vafl" not in drawn["bytes"]

@@ -8,6 +8,8 @@ import torch
 from dpzv_audit.reproduce import TABLES, Setting, reproduce, with_rows
 from dpzv_audit.reproduce.memory import LiveBytes
 
+from .conftest import drawn_figure
+
 
 def test_live_bytes_follows_tensors_until_they_are_freed():
     with LiveBytes() as live:
@@ -46,6 +48,6 @@ def test_in_place_takes_about_its_model_and_first_order_several(result):
 @pytest.mark.slow
 def test_the_figure_gives_every_ratio(result):
     table, found = result
-    drawn = table.figures["figure"](found)
+    drawn = drawn_figure(table, found)
     for row in found.rows:
         assert f"{row.peak_megabytes / row.model_megabytes:.2f}" in drawn

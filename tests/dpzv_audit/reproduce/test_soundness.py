@@ -13,6 +13,8 @@ from dpzv_audit.reproduce.search import Federated, Guarantee, SearchRow, capped,
 from dpzv_audit.runs import json_text
 from mechanisms.core.context import Deployment, TrainingData
 
+from .conftest import drawn_figure
+
 TABLE = TABLES["cost-of-soundness"]
 CONTROL, DP_SGD, SUMMING, JOINT, PAPER = TABLE.items
 
@@ -156,7 +158,7 @@ def test_the_first_paragraph_says_who_wins_by_the_intervals(sound, verdict, resu
 
 
 def test_the_figure_marks_every_setting_and_names_every_row(result, table):
-    drawn = table.figures["figure"](result)
+    drawn = drawn_figure(table, result)
     for row in result.rows:
         assert row.label in drawn.split("aria-label=")[1].split(">")[0]
     marks = sum(len(row.tried) for row in result.rows if row.kind != "control")

@@ -25,6 +25,7 @@ from mechanisms.core.context import Deployment, TrainingData
 
 from ...helpers.built_in import new_run
 from ...helpers.refusals import refused
+from .conftest import drawn_figure
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -207,7 +208,7 @@ def test_a_page_names_the_rows_for_which_memory_ran_out(result, small_table):
 
 
 def test_a_figure_names_every_row_and_its_last_value(result, small_table):
-    drawn = small_table.figures["figure"](result)
+    drawn = drawn_figure(small_table, result)
     assert drawn.startswith("<svg")
     for row in result.rows:
         assert f"{row.label}  {100 * row.accuracy.value:.1f}" in drawn
