@@ -5,6 +5,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import singledispatch
 
 from dpzv_audit.base.findings import LEAST_TRAININGS, Control, Interval
@@ -29,7 +30,7 @@ from dpzv_audit.results import (
 )
 
 from . import verification
-from .document import Answer, Row
+from .document import Answer, Judgement, Row
 from .head import LABELS, AttackSuccess, head_of, judged, no_bound, share, short_metric, successes
 from .matrix import attack_of, column_of_cell, worst_first, worst_of_each
 from .measured import is_sound_at
@@ -48,10 +49,17 @@ ATTACKERS: Mapping[str, str] = {
 }
 """Adversaries as the subject of an answer names them."""
 _LIMITS = ("claimed", "measured", "proved")
+_LEAST_CERTIFIED = 0.005
+"""An epsilon below it is none in two decimals."""
 _MOST_ATTACKERS = 2
 _MOST_CLAIMS = 5
 MOST_ROWS = 8
 """Rows of a table beside a verdict; a line says how many there are more."""
+
+
+_UNTESTED = "other attackers, other attacks and other data"
+_UNTESTED_LABELS = "other attackers, other attacks, features and other data"
+"""What no result of one attack or audit speaks of."""
 
 
 @singledispatch
@@ -63,14 +71,16 @@ def answer_of(result: Reported) -> Answer:
 @answer_of.register
 def _(result: AttackResult) -> Answer:
     attacks = sorted(successes(result), key=lambda attack: -attack.harm)
+    certified = {clean(result.attack): result.certified.epsilon_lower if result.certified else 0.0}
+    certified |= {clean(cell.attack): cell.certified or 0.0 for cell in result.beside if cell.method == result.method}
     over = None if result.success is None else result.success.over_trainings
     count = "" if over is None else f", {over.count} training{'s' if over.count != 1 else ''}"
     return Answer(
-        judgement=head_of(result),
+        judgement=_beyond(head_of(result), _UNTESTED_LABELS if result.metric == LABELS else _UNTESTED),
         subject=_subject(result, result.adversary),
         facts=_facts(result),
         caption=f"Attacks{count}",
-        rows=_of_one_metric([_of_success(attack) for attack in attacks]),
+        rows=_of_one_metric([_of_success(attack, certified[attack.attack]) for attack in attacks]),
         checks=_joined(_controls(result), _accuracy(result.utility)),
     )
 
@@ -88,7 +98,7 @@ def _(result: TrainResult) -> Answer:
 @answer_of.register
 def _(result: AuditResult) -> Answer:
     return Answer(
-        judgement=head_of(result),
+        judgement=_beyond(head_of(result), _UNTESTED),
         subject=_subject(result, result.adversary),
         facts=_facts(result),
         checks=_limit(result.privacy),
@@ -100,7 +110,7 @@ def _(result: ScoresResult) -> Answer:
     counts = [result.scores.get(key) for key in ("n_in", "n_out")]
     of = f": {counts[0]:,} with the canary, {counts[1]:,} without it" if all(isinstance(n, int) for n in counts) else ""
     return Answer(
-        judgement=head_of(result),
+        judgement=_beyond(head_of(result), "attackers with better scores"),
         subject=f"Scores of a system{of}. Attacker: anyone who can compute these scores.",
         facts={"measured": clean(result.meaning)} if result.meaning else {},
     )
@@ -163,14 +173,19 @@ def _(result: VerifyResult) -> Answer:
     others = ", ".join(f"{count} {word}" for word, count in words.items())
     return Answer(
         judgement=head_of(result),
-        subject=f"{clean(result.claims_file.rpartition('/')[2])}: {len(result.claims)} claims. "
-        f"A true claim is refuted with probability at most {result.level:g} over all of them.",
+        subject=f"{clean(result.claims_file.rpartition('/')[2])}: {_counted(result.claims, 'claim')}. "
+        f"The chance that any true claim here is called refuted is at most {result.level:g}.",
         caption="Claims, the gravest first",
         rows=[_of_claim(claim) for claim in claims[:_MOST_CLAIMS]],
         links=[f"#claim-{place}" for place, _ in ranked[:_MOST_CLAIMS]],
         more=f"{words.total()} more claims in the report: {others}" if others else "",
         checks=_of_file(result),
     )
+
+
+def _beyond(judgement: Judgement, untested: str) -> Judgement:
+    """Return a verdict whose first note says what this kind of run does not test."""
+    return replace(judgement, notes=[f"Not tested: {untested}.", *judgement.notes])
 
 
 def _subject(result: Repeatable, *adversaries: str) -> str:
@@ -227,18 +242,27 @@ def epsilons(privacy: Privacy, tradeoff: Tradeoff | None) -> dict[str, str]:
     return facts | ({"meaning": means} if means else {})
 
 
-def _of_success(attack: AttackSuccess) -> Row:
-    word = _judged(leaks=attack.leaks, undecided=attack.undecided)
+def _of_success(attack: AttackSuccess, certified: float) -> Row:
+    word = _judged(leaks=attack.leaks, undecided=attack.undecided, certified=certified)
     return _row(attack.attack, attack.metric, attack.value, attack.reference, word)
 
 
-def _judged(*, leaks: bool, undecided: bool) -> str:
-    return "leaks" if leaks else "undecided" if undecided else "no leak seen"
+def _judged(*, leaks: bool, undecided: bool, certified: float) -> str:
+    """Return what an attack shows; its guesses of coins may prove an epsilon where it finds no more than a baseline."""
+    if leaks:
+        return "leaks"
+    if certified >= _LEAST_CERTIFIED:
+        return f"shows ε ≥ {lower_bound(certified)}"
+    return "undecided" if undecided else "no leak seen"
 
 
 def _of_cell(cell: Cell, name: str) -> Row:
     few = cell.trainings is not None and cell.trainings < LEAST_TRAININGS
-    word = "a control failed" if cell.controls_hold is False else _judged(leaks=bool(cell.clear), undecided=few)
+    word = (
+        "a control failed"
+        if cell.controls_hold is False
+        else _judged(leaks=bool(cell.clear), undecided=few, certified=cell.certified or 0.0)
+    )
     if cell.learnt is False:
         word += ", model not learnt"
     return _row(name, clean(cell.metric or LABELS), cell.success or 0.0, cell.reference, word)

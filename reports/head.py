@@ -205,9 +205,9 @@ def _fix(result: RunResult) -> NextStep:
     claim = [word for flag, value in parts.items() if value is not None for word in (flag, _typed(value))]
     settings = _settings(result.config, " ".join(words))
     set_up = clean(getattr(result, "attack_setting", {}).get("set_up", "")).partition(":")[0]
-    of_it = f" of the system {set_up}" if set_up else ""
+    of_it = f" for this system {set_up}" if set_up else ""
     return NextStep(
-        f"Claim ε ≤ {upper_bound(privacy.upper, privacy.claimed)}{of_it} instead, or add noise",
+        f"Claim ε ≤ {upper_bound(privacy.upper, privacy.claimed)}{of_it}, or add noise",
         command=shlex.join(["dpzv-audit", "calibrate", *_training(result), *settings, *claim]),
     )
 
@@ -518,6 +518,8 @@ def _step_of_claim(result: VerifyResult, claim: ClaimResult) -> NextStep:
         for key in ("dataset", "epsilon", "delta", "adversary", "neighbours"):
             if claim.claim.get(key) is not None:
                 words += [f"--{key}", _typed(claim.claim[key])]
+        if "records" in claim.claim:  # the noise depends on sizes that `calibrate --method` reads off a data set
+            return NextStep("Withdraw the claim, or compute the noise that it needs: see dpzv-audit calibrate --help.")
         return NextStep("Withdraw the claim, or compute the noise that it needs", command=shlex.join(words))
     if claim.verdict in FALSE_OR_UNPROVEN:
         return NextStep("Withdraw the claim, or change the system and verify again.")

@@ -10,7 +10,7 @@ from .document import Judgement, Table
 from .text import clean
 
 MEANINGS: Mapping[VerdictWord, str] = {
-    "refuted": "The claim is false, at the stated error.",
+    "refuted": "The claim is false, up to the stated error rate.",
     "not-tested": "No evidence could have refuted the claim, or something voids the evidence.",
     "overclaimed": "Nothing refuted it, but no sound upper bound against this adversary supports it.",
     "inconclusive": "It was tested and not refuted; no theorem proves it.",
@@ -22,7 +22,7 @@ MEANINGS: Mapping[VerdictWord, str] = {
 
 WORDS: Mapping[str, str] = {
     **{word.replace("-", " "): meaning for word, meaning in MEANINGS.items()},
-    "failed": "At least one claim fails the check, as the command's options define it.",
+    "failed": "At least one claim is refuted, overclaimed or not tested, or another word that the options refuse.",
     "leaks": "The adversary learns more here than it would by guessing.",
     "no leak seen": "No attack here finds more than its baseline. Other attacks may.",
     "too few trainings to tell": "An attack may find more than its baseline: these trainings are too few to say.",
@@ -39,7 +39,7 @@ WORDS: Mapping[str, str] = {
     "shortened run": "Fewer rows, epochs or records were run than the table has, so its numbers may differ.",
 }
 """What the words of a page's head mean, the verdicts on claims among them."""
-_GIVEN = {"given Gaussian": "This takes as given that the noise is exactly Gaussian."}
+_GIVEN = {"given Gaussian": "This holds where the noise is Gaussian, up to the grid that it is drawn on."}
 
 
 def word_in(text: str) -> str:

@@ -68,7 +68,7 @@ def _beside(success: Interval, other: float | Interval, named: str) -> str:
         few = trainings is not None and trainings.low is None
         count = 0 if trainings is None else trainings.count
         in_few = f" in {'one training' if count == 1 else f'{count} trainings'}" if few else ""
-        return f"not distinguishable from {named}{in_few}"
+        return f"not clearly above or below {named}{in_few}"
     if trainings is None:
         return f"{comparison.side} {named}"
     if not comparison.of_these:

@@ -79,7 +79,7 @@ def test_the_report_tells_the_result_and_needs_no_network(main_run):
     printed, folder = main_run
     page = (folder / "report.html").read_text()
     privacy = printed["privacy"]
-    assert f"at most {up(privacy['upper'], beside=privacy['claimed'])}" in page
+    assert f"ε ≤ {up(privacy['upper'], beside=privacy['claimed'])}" in page
     assert not re.search(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page)
     assert "<script" not in page
     assert (folder / "report.md").read_text().startswith("# ")

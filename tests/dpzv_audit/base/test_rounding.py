@@ -104,8 +104,8 @@ def test_text_table_report_and_json_say_the_same_of_scores(n, tmp_path, cli, mon
     assert done.code == 0
     text = " ".join(done.out.split())
     ceiling, lower = (down(bound[key], beside=1.0) for key in ("ceiling", "epsilon_lower"))
-    assert f"the detection limit is {ceiling}" in text
-    assert f"the detection limit is {ceiling}" in found["meaning"]
+    assert f"this test can certify at most {ceiling}" in text
+    assert f"this test can certify at most {ceiling}" in found["meaning"]
     assert re.search(rf"joint +{re.escape(lower)} +{re.escape(ceiling)} ", text)
     assert math.isclose(bound["ceiling"], read(ceiling), rel_tol=1e-2)
 

@@ -47,7 +47,7 @@ def test_json_is_the_library_answer(files, answer):
         assert shown["epsilon_lower"] == bound.epsilon_lower
         assert (shown["confidence"], shown["assumes"]) == (0.95, bound.assumes)
         assert shown["verdict"] is None
-    assert "With 2,000 + 2,000 scores the detection limit is" in result["meaning"]
+    assert "With 2,000 + 2,000 scores this test can certify at most" in result["meaning"]
 
 
 def test_options_reach_the_estimators(files, answer):

@@ -43,9 +43,9 @@ def attacked(*args, **rest):
         (
             0.0,
             0.675,
-            "This is not distinguishable from the 10.7% of guessing and not distinguishable from the 21.3% of b.",
+            "This is not clearly above or below the 10.7% of guessing and not clearly above or below the 21.3% of b.",
         ),
-        (0.15, 0.3, "above the 10.7% of guessing and not distinguishable from the 21.3% of b."),
+        (0.15, 0.3, "above the 10.7% of guessing and not clearly above or below the 21.3% of b."),
         (0.5, 0.6, "above the 10.7% of guessing and above the 21.3% of b."),
         (0.01, 0.015, "below the 10.7% of always guessing the commonest label and below the 21.3% of b."),
     ],
@@ -72,7 +72,7 @@ def test_an_area_stands_beside_what_the_attack_finds_where_nothing_was_learnt():
         chance=0.5,
     )
     words = (
-        "above the 0.500 of knowing nothing and not distinguishable from the 0.967 of the same on an untrained bottom"
+        "above the 0.500 of knowing nothing and not clearly above or below the 0.967 of the same on an untrained bottom"
     )
     assert words in found
     assert "constant" not in found
@@ -94,8 +94,8 @@ def trained(value, low, high, count, least, most, limits=(None, None)):
         ),
         (
             trained(0.9, 0.88, 0.92, 2, 0.75, 0.99),
-            "above the 10.7% of guessing in each training and not distinguishable from the 78.0% of b in 2 trainings. "
-            "With shuffled labels it finds 10.0%. 2 trainings are too few to generalise; use --trials 8.",
+            "above the 10.7% of guessing in each training and not clearly above or below the 78.0% of b in 2 "
+            "trainings. With shuffled labels it finds 10.0%. 2 trainings are too few to generalise; use --trials 8.",
         ),
         (
             trained(0.05, 0.04, 0.06, 1, 0.05, 0.05),
@@ -106,13 +106,13 @@ def trained(value, low, high, count, least, most, limits=(None, None)):
         (
             trained(0.9, 0.89, 0.91, 16, 0.3, 1.0, (0.6, 0.97)),
             "(89.0% to 91.0% across records; 16 single trainings 30.0% to 100.0%; mean of further trainings 60.0% to "
-            "97.0%). This is above the 10.7% of guessing in each training and not distinguishable from the 78.0% of "
+            "97.0%). This is above the 10.7% of guessing in each training and not clearly above or below the 78.0% of "
             "b. With shuffled labels it finds 10.0%. ",
         ),
         (
             # One training that found little: of these it is not said, of their average it is.
             trained(0.9, 0.89, 0.91, 16, 0.05, 1.0, (0.6, 0.97)),
-            "above the 10.7% of guessing on average over trainings and not distinguishable from the 78.0% of b.",
+            "above the 10.7% of guessing on average over trainings and not clearly above or below the 78.0% of b.",
         ),
         (
             # All eight trainings found every label: so far from every baseline that no further training is asked.
@@ -130,7 +130,7 @@ def test_what_few_trainings_say_is_kept_apart_from_what_they_say_of_others(succe
 
 def test_one_training_says_nothing_of_others():
     found = attacked(trained(0.5, 0.4, 0.6, 1, 0.5, 0.5), {}, metric="area under the ROC curve", chance=0.5)
-    words = "not distinguishable from the 0.500 of knowing nothing in one training. One training is too few"
+    words = "not clearly above or below the 0.500 of knowing nothing in one training. One training is too few"
     assert words in found
     one, two = (Accuracy(value=0.9, low=0.8, high=0.95, n=50, trainings=count) for count in (1, 2))
     text = said("train", "m", one, None, False, PRIVACY)
