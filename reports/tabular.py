@@ -295,14 +295,14 @@ def _(result: ReproduceResult) -> Answer:
     rows = _fitting(result)
     left = [f"{len(rows) - _MOST_ROWS} more rows"] if len(rows) > _MOST_ROWS else []
     if rows and len(rows[0]) < len(result.columns):
-        left.append("columns for which there is no room here")
+        left.append("more columns")
     return Answer(
         judgement=head_of(result),
         subject=f"{clean(result.table)}: {clean(result.scope)}" if result.scope else "",
         facts={"found": clean(result.sentence)} if result.sentence else {},
-        caption="Row",
+        caption=f"Rows of {clean(result.table)}",
         rows=rows[:_MOST_ROWS],
-        more=f"The report and table.md have {' and '.join(left)} too" if left else "",
+        more=f"table.md has {' and '.join(left)}" if left else "",
     )
 
 
@@ -375,9 +375,14 @@ def _drawable(figure: PaperFigure, points: Sequence[Sequence[float]]) -> list[tu
     return [tuple(point) for point in points if len(point) == length and point[0] > least]
 
 
+def _folded(label: str) -> str:
+    """Return the name of a line as a legend has room for it."""
+    return "\n".join(wrap(label, 46, break_on_hyphens=False))
+
+
 def _named(label: str, value: float) -> str:
-    """Return the name of a line with its last value, folded where it is long."""
-    return "\n".join(wrap(f"{label}  {value:.1f}", 48, break_on_hyphens=False))
+    """Return the name of a line with its last value."""
+    return _folded(f"{label}  {value:.1f}")
 
 
 def _lines(name: str, figure: PaperFigure, series: _Series) -> str:
@@ -405,12 +410,13 @@ def _marks(name: str, figure: PaperFigure, series: _Series) -> str:
     """Draw a mark for each point, and levels."""
     chart = Chart(short(figure.across, 60), short(figure.up, 60), figure.scale)
     for label, value in figure.levels.items():
-        chart.level(short(label, _LONGEST_NAME), value, color=INK, ls=DASHED)
+        chart.level(_folded(short(label, _LONGEST_NAME)), value, color=INK, ls=DASHED)
     faint = {short(label, _LONGEST_NAME) for label in figure.faint}
     for index, (label, points) in enumerate(series.items()):
         colour = MUTED if label in faint else ACCENT
-        chart.line(label, points, color=colour, ls="", marker="os^xD"[index % 5], ms=5)
-    return chart.draw(name, figure.subject, 4.4)
+        chart.line(_folded(label), points, color=colour, ls="", marker="os^xD"[index % 5], ms=5)
+    lines = sum(_folded(label).count("\n") + 1 for label in (*series, *figure.levels))
+    return chart.draw(name, figure.subject, 3.2 + 0.2 * lines)
 
 
 def _intervals(name: str, figure: PaperFigure, series: _Series) -> str:

@@ -11,12 +11,15 @@ import numpy as np
 import pytest
 
 from dpzv_audit.cli import main
+from dpzv_audit.games.planted import PLANTED
+from dpzv_audit.reproduce import TABLES
 from dpzv_audit.results import read
 from reports import svg
 from reports.content import report_content
 from reports.matrix import DARK, shade_of
 from reports.render import to_html
 
+from .conftest import RESULTS, planted_row
 from .test_faces import PICTURE, file_of, random_claim
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -74,6 +77,39 @@ MATRIX = {"schema": "dpzv-audit/matrix/1", "dataset": "digits", "sentence": "9 c
 ATTACKS = {"schema": "dpzv-audit/attacks/1", "method": "dpzv", "mounted": 9, "attacks": CELLS[:3], "confidence": 0.95}
 
 
+def all_planted():
+    """Return the result of all planted mechanisms, the last of which gets a wrong verdict."""
+    numbers = {"claimed": 1.0, "lower": 7.9218, "upper": None, "expected": ["refuted"]}
+    rows = [planted_row(name, **numbers, verdict="refuted") | {"bug": made.summary} for name, made in PLANTED.items()]
+    rows[-1] |= {"verdict": "supported", "as_expected": False}
+    return {**RESULTS["planted"], "rows": rows}
+
+
+def long_table():
+    """Return a reproduced table of 74 rows and 8 columns, with a figure of each kind."""
+    table = TABLES["labels-digits"]
+    cells = ["95.54 [92.79, 97.43]; 3 seeds 93.83 to 96.92", "-", "none (server-state; 67.74 without it)", "23.64"]
+    row = [*cells, "91.43 (0.5)", "1,214.4", "search on MNIST"]
+    labels = [item.label for item in table.items]
+    lines, intervals = RESULTS["reproduce"]["figures"].values()
+    series = [{label: [[x, 50.0 + x] for x in (1, 4, 8)] for label in labels[start::20]} for start in (0, 1)]
+    bars = {"kind": "bars", "subject": "Peaks", "across": "peak", "levels": {"the model": 1.0}}
+    figures = {
+        "lines": {**lines, "scale": "log", "series": series[0], "levels": dict.fromkeys(labels[:4], 90.0)},
+        "marks": {**lines, "kind": "marks", "series": series[1], "faint": labels[1:2]},
+        "intervals": intervals,
+        "bars": {**bars, "ticks": {"DPZV, in place (MeZO)": 0, "VAFL": 1}, "series": {"peak": [[0, 1.29], [1, 3.01]]}},
+    }
+    return {
+        **RESULTS["reproduce"],
+        "about": table.about,
+        "columns": [heading for heading, _ in table.columns],
+        "cells": [[label, *row] for label in labels],
+        "rows": [{"label": label, "options": {"epochs": 20, "defences": [{"name": "label-rr"}]}} for label in labels],
+        "figures": figures,
+    }
+
+
 @pytest.fixture(scope="module")
 def verified(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
@@ -111,6 +147,7 @@ def reports(of_each_schema):
     unclaimed = {**of_each_schema["attack"], "privacy": {"gap": "no-noise", "bounds": []}}
     others = {**of_each_schema["attack"], "beside": [{**CELLS[0], "clients": [3]}, CELLS[1]]}
     more = {"attack without a claim": unclaimed, "attack beside others": others, "attacks": ATTACKS, "matrix": MATRIX}
+    more |= {"all planted": all_planted(), "a long table": long_table()}
     contents = {name: report_content(*read(result)) for name, result in (of_each_schema | more).items()}
     claims = [random_claim(np.random.default_rng(place), place) for place in range(60)]
     return contents | {"many claims": report_content(file_of(claims), drawings=lambda key, draw: PICTURE)}

@@ -1,11 +1,13 @@
 """The command from its arguments to the run folder, on digits in the place of MNIST."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.cli import reproduce
+from dpzv_audit.cli.heartbeat import under_way
 from dpzv_audit.reproduce import attacks, planning, training
 from dpzv_audit.results import read
 from mechanisms.core.federation import Federation
@@ -86,13 +88,30 @@ def test_the_terminal_has_the_time_first_then_a_table_that_fits(tmp_path, cli, m
     assert "Accuracy on the test records in percent" in whole
 
 
+def test_progress_names_the_row_and_the_time_that_all_rows_take(tmp_path, cli, monkeypatch):
+    monkeypatch.setattr(planning, "expected", lambda plan, setting: [4000.0 for _ in plan.rows])
+    saved = Federation.epoch_record
+    lines = []
+
+    def watched(self, epoch):
+        lines.append(under_way())
+        return saved(self, epoch)
+
+    monkeypatch.setattr(Federation, "epoch_record", watched)
+    assert cli(f"{SMALL} --out {tmp_path}").code == 0
+    assert lines[0] == "row 1 of 2: q = 10: 0 of 44, about 2 h left"
+    assert lines[1] == "row 1 of 2: q = 10: 22 of 44, about 2 h left"
+    # The first row took a second of 4,000: so does the rest.
+    assert re.fullmatch(r"row 2 of 2: q = 1: 0 of 44, about \d s left", lines[2])
+
+
 @pytest.mark.ci
 def test_a_long_table_is_at_most_thirty_lines(tmp_path, cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(MOST_COLUMNS))
     done = cli(f"reproduce labels-digits --row split --row label-free --epochs 1 --trials 1 --out {tmp_path}")
     lines = done.out.splitlines()
     assert len(lines) <= MOST_LINES
-    assert "The report and table.md have " in " ".join(lines)
+    assert "table.md has " in " ".join(lines)
     table = (next(tmp_path.iterdir()) / "table.md").read_text()
     assert table.count("\n| ") > MOST_LINES  # nothing is lost
 
