@@ -57,8 +57,8 @@ MOST_ROWS = 8
 """Rows of a table beside a verdict; a line says how many there are more."""
 
 
-_UNTESTED = "other attackers, other attacks and other data"
-_UNTESTED_LABELS = "other attackers, other attacks, features and other data"
+_UNTESTED = "other attackers and attacks, other data"
+_UNTESTED_LABELS = "other attackers and attacks, features, other data"
 """What no result of one attack or audit speaks of."""
 
 

@@ -57,6 +57,8 @@ _GATE = NextStep("Put the claim into a file and check it on every change", comma
 _SETTINGS = frozenset({"--method", "--system", "--sample-rate", "--set", "--defence", "--defence-set"})
 _OF_TRAINING = _SETTINGS | {"--dataset", "--data-dir", "--clients"}
 """Flags of a command line that say what was trained, as `calibrate` takes them too."""
+_USUAL = ("client", "replace-label")
+"""What `calibrate` takes where nobody says another adversary or relation."""
 _OF_NOISE = frozenset({"--epsilon", "--delta", "--calibration", "--sigma", "--clip", "--max-grad-norm"})
 _AS_TRAINED = _OF_TRAINING | _OF_NOISE | {"--preset", "--epochs", "--batch-size"}
 """The same, and those with which `attack` trains the same system again."""
@@ -201,11 +203,12 @@ def _fix(result: RunResult) -> NextStep:
         why = "the audit contradicts it" if word_of(privacy) == "refuted" else "no sound bound supports it"
         return NextStep(f"Withdraw the claim: {why}.")
     parts: dict[str, object] = {"--epsilon": privacy.claimed, "--delta": privacy.delta}
-    parts |= {"--adversary": privacy.adversary, "--neighbours": privacy.neighbours}
+    named = {"--adversary": privacy.adversary, "--neighbours": privacy.neighbours}
+    parts |= {flag: value for flag, value in named.items() if value not in _USUAL}
     claim = [word for flag, value in parts.items() if value is not None for word in (flag, _typed(value))]
     settings = _settings(result.config, " ".join(words))
     set_up = clean(getattr(result, "attack_setting", {}).get("set_up", "")).partition(":")[0]
-    of_it = f" for this system {set_up}" if set_up else ""
+    of_it = f" ({set_up})" if set_up else ""
     return NextStep(
         f"Claim ε ≤ {upper_bound(privacy.upper, privacy.claimed)}{of_it}, or add noise",
         command=shlex.join(["dpzv-audit", "calibrate", *_training(result), *settings, *claim]),

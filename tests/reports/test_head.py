@@ -276,7 +276,7 @@ def test_anyone_who_sees_a_view_has_no_article(results):
 def test_a_bound_on_an_attacks_own_set_up_says_which(results):
     attack = copy.deepcopy(results["attack"])
     attack["attack_setting"] = {"set_up": "without a top model: the attack reads logits"}
-    assert head(attack)[1].words == "Claim ε ≤ 5.82 for this system without a top model, or add noise"
+    assert head(attack)[1].words == "Claim ε ≤ 5.82 (without a top model), or add noise"
 
 
 def test_what_leaks_comes_first_everywhere():
