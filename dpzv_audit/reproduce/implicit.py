@@ -60,7 +60,7 @@ class ImplicitNoise(TableRow[Row]):
     def run(self, setting: Setting) -> Row:
         """Train one replica; measure the estimates after every epoch, and claim what the paper claims."""
         dataset = setting.dataset(self.dataset)
-        config = CZOFOConfig.model_validate({**self.options, "epochs": setting.epochs * self.passes})
+        config = self._config(setting)
         data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device)
         records = len(dataset.train)
         rounds = rounds_of(config, records)
@@ -96,16 +96,19 @@ class ImplicitNoise(TableRow[Row]):
             paper_epsilon_by_theorem=composed_epsilon(self.paper["epsilon"], int(self.paper["rounds"]), DELTA),
         )
 
+    def _config(self, setting: Setting) -> CZOFOConfig:
+        return CZOFOConfig.model_validate({**self.options, "epochs": setting.epochs * self.passes})
+
     def check(self, setting: Setting) -> str:
         """See `TableRow.check`."""
         return self.checked(setting)
 
     def rehearse(self, setting: Setting) -> Work:
         """See `TableRow.rehearse`; the estimates after every epoch are measured once."""
-        method, config, dataset = self.start(setting)
+        method, _, dataset = self.start(setting)
+        config = self._config(setting)
         data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device)
         seconds = rehearsed(method, config, data, setting, trainings=1).training
-        assert isinstance(config, CZOFOConfig)
         measures = _Measures(config, data, setting.seed, None, lambda epoch, measure: Measure(**measure()))
         run = method.start(data, config, RunContext(seed=setting.seed, device=setting.device))
         return Work(seconds + config.epochs * pace(lambda: measures.measured(run), most=1))

@@ -1,10 +1,10 @@
 """Tables and figures of papers: rows to compute one by one, parts that are kept, columns and remarks."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from time import perf_counter
 from typing import ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, PrivateAttr, TypeAdapter, model_serializer
@@ -105,12 +105,12 @@ def pace(step: Callable[[], object], *, most: int = 5) -> float:
     """Return the seconds that a call of `step` takes once it is warm; at most `most` calls, one of them untimed."""
     if most > 1:
         step()
-    began = perf_counter()
+    began = time.perf_counter()
     calls = 0
-    while not calls or (calls < most - 1 and perf_counter() - began < _LONG_ENOUGH):
+    while not calls or (calls < most - 1 and time.perf_counter() - began < _LONG_ENOUGH):
         step()
         calls += 1
-    return (perf_counter() - began) / calls
+    return (time.perf_counter() - began) / calls
 
 
 def no_stage(name: str, total: int) -> Callable[[int], None]:

@@ -1,9 +1,9 @@
 """A row that is a training: accuracy beside the paper's and beside both frozen-client controls, costs, history."""
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
@@ -169,16 +169,16 @@ def rehearsed(
 
     def timed(first: int, last: int) -> Rehearsal:
         context = RunContext(seed=setting.seed, replicas=range(first, last), device=setting.device)
-        began = perf_counter()
+        began = time.perf_counter()
         run = method.start(data, config, context)
-        seconds = perf_counter() - began
+        seconds = time.perf_counter() - began
         fed = federation_of(run)
         seconds += rounds * pace(run.step, most=most) + config.epochs * pace(lambda: fed.epoch_record(1), most=1)
-        began = perf_counter()
+        began = time.perf_counter()
         alone = Federation(data, config, context)
         alone.fill_table()
         alone.test_metrics()
-        table = perf_counter() - began
+        table = time.perf_counter() - began
         alone.begin(0)
 
         def serve() -> None:
