@@ -219,17 +219,20 @@ def known_records(dataset: VerticalDataset, seed: int) -> VerticalDataset:
     )
 
 
-def labels_in_own_features(dataset: VerticalDataset) -> VerticalDataset:
-    """Return `dataset` with the first client's block replaced by the one-hot label."""
+def labels_in_own_features(dataset: VerticalDataset, *, of_all: bool = False) -> VerticalDataset:
+    """Return `dataset` with the first client's block replaced by the one-hot label, or with the blocks `of_all`.
+
+    Clients who pool features of random numbers need many more answers to read the labels in one block.
+    """
 
     def planted(records: Records) -> Records:
         block = np.eye(dataset.classes, dtype=np.float32)[records.labels]
-        others = [b for b in records.features[1:] if b.dtype == np.float32]
+        others = [block if of_all else b for b in records.features[1:] if b.dtype == np.float32]
         return Records((block, *others), records.labels)
 
     return replace(
         dataset,
-        name=f"{dataset.name} with labels planted at client 1",
+        name=f"{dataset.name} with labels planted at {'all clients' if of_all else 'client 1'}",
         train=planted(dataset.train),
         test=planted(dataset.test),
         vocabulary=None,

@@ -240,7 +240,7 @@ class Posterior:
 
 def planted(setting: AttackSetting) -> AttackSetting:
     """Return DPZV without noise on labels that stand in the client's own features."""
-    dataset = labels_in_own_features(setting.dataset)
+    dataset = labels_in_own_features(setting.dataset, of_all=setting.adversary == "colluding-clients")
     # Enough rounds for the client to ask about each pair of a class and a coordinate several times.
     rounds = 6 * dataset.classes**2 * dataset.clients
     epochs = -(-rounds // max(1, setting.records // setting.config.batch_size))

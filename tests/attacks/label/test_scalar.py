@@ -50,8 +50,10 @@ def test_noise_hides_labels(digits):
     assert mounted("dpzv", digits, options={"sigma": 100.0}, trials=4).success.value < 0.2
 
 
-def test_the_positive_control_finds_planted_labels(digits):
-    outcome = mounted("dpzv", digits, options={"epochs": 8}, trials=2, with_positive=True)
+@pytest.mark.parametrize("adversary", ["client", pytest.param("colluding-clients", marks=pytest.mark.ci)])
+def test_the_positive_control_finds_planted_labels(digits, adversary):
+    options = {"epochs": 8}
+    outcome = mounted("dpzv", digits, options=options, trials=2, adversary=adversary, with_positive=True)
     assert outcome.controls["positive"].value > 0.95
     assert outcome.controls["positive"].holds
 
