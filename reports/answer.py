@@ -31,7 +31,7 @@ from dpzv_audit.results import (
 
 from . import verification
 from .document import Answer, Judgement, Row
-from .head import LABELS, AttackSuccess, head_of, judged, no_bound, share, short_metric, successes
+from .head import LABELS, AttackSuccess, failed_controls, head_of, judged, no_bound, share, short_metric, successes
 from .matrix import attack_of, column_of_cell, worst_first, worst_of_each
 from .measured import is_sound_at
 from .risk import at_least, at_most, in_words
@@ -244,6 +244,7 @@ def epsilons(privacy: Privacy, tradeoff: Tradeoff | None) -> dict[str, str]:
 
 def _of_success(attack: AttackSuccess, certified: float) -> Row:
     word = _judged(leaks=attack.leaks, undecided=attack.undecided, certified=certified)
+    word = word if attack.trusted else "a control failed"
     return _row(attack.attack, attack.metric, attack.value, attack.reference, word)
 
 
@@ -303,12 +304,12 @@ def _left_out(cells: Sequence[Cell]) -> str:
 
 def _controls(result: AttackResult) -> str:
     """Return how many controls of an attack passed, and the names of those that failed."""
-    controls = {name: value for name, value in result.controls.items() if isinstance(value, Control)}
-    failed = [clean(name).replace("_", " ") for name, control in controls.items() if not control.holds]
+    controls = [value for value in result.controls.values() if isinstance(value, Control)]
+    failed = failed_controls(result)
     failed += [f"those of {clean(cell.attack)}" for cell in result.beside if cell.controls_hold is False]
     if not controls:
         return "no control was run"
-    passed = sum(control.holds for control in controls.values())
+    passed = sum(control.holds for control in controls)
     counted = f"{passed} of {len(controls)} controls passed"
     return f"{counted}; FAILED: {', '.join(failed)}" if failed else counted
 

@@ -10,7 +10,16 @@ from dataclasses import dataclass, replace
 from functools import singledispatch
 from itertools import pairwise
 
-from dpzv_audit.base.findings import LEAST_TRAININGS, STRONGEST, EmpiricalBound, Interval, VerdictWord, damage
+from dpzv_audit.base.findings import (
+    FALSE_ALARM,
+    LEAST_TRAININGS,
+    STRONGEST,
+    Control,
+    EmpiricalBound,
+    Interval,
+    VerdictWord,
+    damage,
+)
 from dpzv_audit.results import (
     AttackResult,
     AttacksResult,
@@ -69,7 +78,7 @@ class AttackSuccess:
     """The success of one attack, `value`, beside the best baseline, `reference`, and a blind guess, `chance`.
 
     Those are None where a result has none. `leaks`: the success is above every baseline, as far as its intervals tell.
-    `undecided`: more trainings might show that it is.
+    `undecided`: more trainings might show that it is. `trusted`: no control failed.
     """
 
     attack: str
@@ -80,6 +89,7 @@ class AttackSuccess:
     leaks: bool
     undecided: bool
     metric: str = LABELS
+    trusted: bool = True
 
     @property
     def harm(self) -> float:
@@ -136,8 +146,18 @@ def successes(result: AttackResult) -> list[AttackSuccess]:
         leaks=leaks,
         undecided=few and not leaks and of_these_trainings(success)[1] >= (reference or 0.0),
         metric=clean(result.metric),
+        trusted=not failed_controls(result, by_chance=FALSE_ALARM),
     )
     return [own, *others]
+
+
+def failed_controls(result: AttackResult, by_chance: float = 1.0) -> list[str]:
+    """Return the names of an attack's controls that failed, where chance does so at most as often as `by_chance`."""
+    return [
+        clean(name).replace("_", " ")
+        for name, control in result.controls.items()
+        if isinstance(control, Control) and not control.holds and (control.p_value or 0.0) <= by_chance
+    ]
 
 
 def _of_cell(cell: Cell) -> AttackSuccess:
@@ -151,6 +171,7 @@ def _of_cell(cell: Cell) -> AttackSuccess:
         leaks=bool(cell.clear),
         undecided=few and not cell.clear and (cell.high or 0.0) >= (cell.reference or 0.0),
         metric=clean(cell.metric or LABELS),
+        trusted=cell.controls_hold is not False,
     )
 
 
@@ -312,6 +333,20 @@ def head_of(result: Reported) -> Judgement:
 
 @head_of.register
 def _(result: AttackResult) -> Judgement:
+    judgement = _of_attack(result)
+    failed = failed_controls(result, by_chance=FALSE_ALARM)
+    if not failed:
+        return judgement
+    controls = f"{' and '.join(failed)} control{'s' if len(failed) > 1 else ''}"
+    warning = f"Warning: the {controls} of {clean(result.attack)} failed. What it finds or does not find means nothing."
+    if judgement.word in ("leaks", "no leak seen", "measured", "too few trainings to tell"):
+        step = NextStep("Repeat with another --seed. If a control fails again, do not use this attack here.")
+        judgement = replace(judgement, word="not to be trusted", alarming=True, step=step)
+    return replace(judgement, notes=[warning, *judgement.notes])
+
+
+def _of_attack(result: AttackResult) -> Judgement:
+    """Return the head of an attack whose controls passed."""
     verdict = judged(result.privacy)
     best = strongest(successes(result))
     if verdict is not None and verdict.word in FALSE_OR_UNPROVEN:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dpzv_audit.base.findings import Interval, OverTrainings
+from dpzv_audit.base.findings import Control, Interval, OverTrainings
 from dpzv_audit.games.system import TRAININGS
 from dpzv_audit.results import AttackResult, AttacksResult, Cell, MatrixResult, read
 from reports.answer import answer_of
@@ -86,6 +86,31 @@ def test_a_measured_bound_names_what_it_takes_as_given_beside_a_word_that_takes_
     answers = [answer_of(read(result)[0]) for result in stored]
     assert [given in answer.judgement.word for answer in answers] == [False, True]
     assert [given in answer.facts["measured"] for answer in answers] == [True, False]
+
+
+def control(kind, value, p_value=None):
+    return Control(
+        value=value, low=0.0, high=1.0, n=900, confidence=0.95, what=kind, kind=kind, expected=0.95, p_value=p_value
+    )
+
+
+@pytest.mark.parametrize("success", [(0.9, 0.88, 0.92), (0.09, 0.08, 0.11)])
+@pytest.mark.parametrize(
+    ("name", "failed"), [("positive", control("positive", 0.5)), ("dealt", control("", 0.5, 1e-4))]
+)
+def test_an_attack_whose_control_failed_neither_leaks_nor_reassures(success, name, failed):
+    trusted = attacked(interval(*success))
+    result = trusted.model_copy(update={"controls": {name: failed}})
+    judgement, step = head_of(result)
+    assert (judgement.word, judgement.alarming) == ("not to be trusted", True)
+    assert (
+        judgement.notes[0] == f"Warning: the {name} control of a failed. What it finds or does not find means nothing."
+    )
+    assert "another --seed" in step.words
+    assert [row["result"] for row in answer_of(result).rows] == ["a control failed"]
+    passed = trusted.model_copy(update={"controls": {"dealt": control("negative", 0.5, 0.03)}})  # as one in twenty does
+    assert head_of(passed)[0] == head_of(trusted)[0]
+    assert head_of(passed)[0].word in ("leaks", "no leak seen")
 
 
 def test_scores_are_about_anyone_who_can_compute_them(results):
