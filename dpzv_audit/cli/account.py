@@ -114,7 +114,7 @@ def account(
         method=of.method or "",
         release=to_jsonable(whole),
         sentences=sentences,
-        privacy=_privacy(bounds, epsilon, protection),
+        privacy=_privacy(bounds, epsilon, _meant(protection), stated=protection is None),
         bounds=bounds,
         **({"explanations": view.explained(whole, bounds)} if explain else {}),
         versions=versions(),
@@ -125,31 +125,40 @@ def account(
     _show(output, result, parts)
 
 
-def _privacy(bounds: Sequence[UpperBound], claimed: float | None, protection: "Protection | None") -> Privacy:
-    """Return the bounds against the adversary that is meant, and the verdict on a claim.
+def _meant(protection: "Protection | None") -> tuple[AdversaryName, NeighbourRelation]:
+    """Return the adversary and the relation that are meant where none is named: those that a method's noise faces."""
+    return ("client", "replace-label") if protection is None else (protection.faced, protection.neighbours)
 
-    That is the adversary whom a method's noise faces, or a client; the first that was asked for where it was not.
+
+def _privacy(
+    bounds: Sequence[UpperBound],
+    claimed: float | None,
+    meant: tuple[AdversaryName, NeighbourRelation],
+    *,
+    stated: bool,
+) -> Privacy:
+    """Return the bounds against the adversary and under the relation that are `meant`, and the verdict on a claim.
+
+    Where nothing was asked about these, the first that were asked about take their place.
     """
     from ..evidence.verdict import Theory, on_privacy
 
-    adversary = "client" if protection is None else protection.faced
-    neighbours = "replace-label" if protection is None else protection.neighbours
-    meant = [bound for bound in bounds if (bound.adversary, bound.neighbours) == (adversary, neighbours)]
-    first = (meant or bounds)[0]
-    own = [bound for bound in bounds if (bound.adversary, bound.neighbours) == (first.adversary, first.neighbours)]
+    asked = [(bound.adversary, bound.neighbours) for bound in bounds]
+    adversary, neighbours = meant if meant in asked else asked[0]
+    own = [bound for bound in bounds if (bound.adversary, bound.neighbours) == (adversary, neighbours)]
     theory = Theory(applies=True, bounds=tuple(own))
     privacy = Privacy(
         claimed=claimed,
         upper=theory.upper,
         gap=theory.gap or None,
-        delta=first.delta,
-        adversary=first.adversary,
-        neighbours=first.neighbours,
+        delta=own[0].delta,
+        adversary=adversary,
+        neighbours=neighbours,
         bounds=own,
         gap_explanations=Theory(applies=True, bounds=tuple(bounds)).explanations,
         not_audited="the bounds are on what is stated here, and nothing was run",
     )
-    return on_privacy(privacy, theory=True, stated=protection is None)
+    return on_privacy(privacy, theory=True, stated=stated)
 
 
 def _account_labels(
@@ -173,7 +182,7 @@ def _account_labels(
         method=of.method or "",
         release=to_jsonable(labels),
         sentences=sentences,
-        privacy=_privacy(bounds, None, None),
+        privacy=_privacy(bounds, None, _meant(None), stated=True),
         bounds=bounds,
         versions=versions(),
     )
@@ -226,6 +235,7 @@ def calibrate(
     adversary: AdversaryName = "client",
     neighbours: NeighbourRelation = "replace-label",
     solve: Literal["sigma", "rounds", "batch-size"] = "sigma",
+    out: Path | None = None,
     output: Output,
 ) -> None:
     """Find the noise, rounds or batch size that meet a target epsilon.
@@ -243,6 +253,8 @@ def calibrate(
             malicious-client, eavesdropper, release or server.
         neighbours NAME: How neighbouring data sets differ. replace-label, replace-record, zero-out or add-remove.
         solve NAME: What to find: sigma, rounds or batch-size.
+    Output:
+        out DIR: Write a run folder with a report on the answer into DIR. Without it nothing is written.
     """
     if of.defence:
         raise InputError("leave it out: its epsilon is the one that it is given", "defence", ", ".join(of.defence))
@@ -258,7 +270,10 @@ def calibrate(
         if solve != "sigma" and template.participations is not None:
             raise InputError("but --method plans its rounds: solve for sigma, or give numbers", "solve", solve)
     answer = solved(template, unknown=solve, epsilon=epsilon, delta=delta, adversary=adversary, neighbours=neighbours)
-    output.result({"schema": "dpzv-audit/calibrate/1", "calibration": answer}, answer)
+    run = None if out is None else _certified(answer, of, out)
+    output.result(
+        {"schema": "dpzv-audit/calibrate/1", "calibration": answer, **({} if run is None else {"run": run})}, answer
+    )
     if answer.warning is not None:
         typer.echo(f"dpzv-audit: warning: {answer.warning}", err=True)
     target = f"epsilon = {epsilon:g}, delta = {delta:g} against the {adversary} ({neighbours})"
@@ -270,6 +285,29 @@ def calibrate(
     # In full: a digit less, and the noise may be too little.
     output.answer(f"{solve} = {answer.value!r} gives {target}: {answer.reason}.")
     output.say(f"Checked forward: {bound.accountant} gives epsilon <= {bound.upper!r}{_tolerance(answer)}.")
+    if run is not None:
+        output.path(run if output.quiet else f"Report: {run}/report.html")
+
+
+def _certified(answer: Calibration, of: ReleaseFlags, out: Path) -> str | None:
+    """Write a run folder that accounts for the release of an answer; return its path, None where there is no answer."""
+    release = answer.release
+    if release is None:
+        return None
+    bounds = upper_bounds(
+        release, delta=answer.delta, neighbours=[answer.neighbours], adversaries=get_args(AdversaryName)
+    )
+    stated = of.method is None
+    result = AccountResult(
+        method=of.method or "",
+        release=to_jsonable(release),
+        sentences=[sentence_of("release", release, answer.delta, None)],
+        privacy=_privacy(bounds, answer.epsilon, (answer.adversary, answer.neighbours), stated=stated),
+        bounds=bounds,
+        figures=view.figures(release, bounds, fast=False),
+        versions=versions(),
+    )
+    return save(result, OutFlags(out=out, seed=of.seed), "calibrate", result.method).run
 
 
 def _tolerance(answer: Calibration) -> str:

@@ -165,7 +165,8 @@ def test_list(tool, what):
 def test_report_draws_again_from_the_result_alone(tool, main_run, tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
-    (folder / "result.json").write_bytes((main_run[1] / "result.json").read_bytes())
+    for name in ("result.json", "environment.json"):  # the second has the date and the version of a page
+        (folder / name).write_bytes((main_run[1] / name).read_bytes())
     result = tool.json("report", folder)
     assert result["runs"][0]["run"] == str(folder)
     assert (folder / "report.html").read_bytes() == (main_run[1] / "report.html").read_bytes()

@@ -1,8 +1,11 @@
 import shlex
+from pathlib import Path
 
 import pytest
 
 from dpzv_audit.cli import account as command
+
+from ...helpers.places import read_json
 
 SIZES = "--batch-size 128 --dataset-size 60000 --rounds 46900 --clip 10 --server-update joint-zo"
 
@@ -74,6 +77,33 @@ def test_a_method_is_calibrated(answer):
     found = answer("--epsilon 2 --method dpzv-sound --dataset-size 1408 --clients 4")
     assert found["reached"]
     assert found["bound"]["epsilon"]["upper"] == pytest.approx(2.0, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("subject", "word"),
+    [
+        (f"{SIZES} --adversary all-but-one", "Supported if the system releases what it states"),
+        ("--method dpzv-sound --dataset-size 1408 --clients 4", "Supported"),
+    ],
+)
+def test_out_writes_a_page_that_accounts_for_the_answer(subject, word, run, cli, tmp_path):
+    printed = cli.answer(f"calibrate --epsilon 2 {subject} --out {tmp_path}")
+    folder = Path(printed["run"])
+    assert folder.parent == tmp_path
+    stored = read_json(folder / "result.json")
+    assert stored["release"]["sigma"] == printed["calibration"]["value"]
+    assert stored["privacy"]["upper"] == printed["calibration"]["bound"]["epsilon"]["upper"]
+    head = (folder / "report.md").read_text().partition("\n## ")[0]
+    assert f"**{word}: ε ≤ 2 " in head
+    assert run(f"--epsilon 2 {subject} --out {tmp_path}").out.splitlines()[-1].endswith("report.html")
+
+
+def test_without_an_answer_or_out_nothing_is_written(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(f"--epsilon 1 {SIZES}").code == 0
+    done = run(f"--epsilon 1 {SIZES.replace('joint-zo', 'sgd')} --out {tmp_path}/runs")
+    assert "cannot be reached" in done.out
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_example_of_the_help_runs_as_printed(run):
