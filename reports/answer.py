@@ -306,12 +306,16 @@ def _controls(result: AttackResult) -> str:
     """Return how many controls of an attack passed, and the names of those that failed."""
     controls = [value for value in result.controls.values() if isinstance(value, Control)]
     failed = failed_controls(result)
-    failed += [f"those of {clean(cell.attack)}" for cell in result.beside if cell.controls_hold is False]
+    others = [clean(cell.attack) for cell in result.beside if cell.controls_hold is False]
     if not controls:
         return "no control was run"
     passed = sum(control.holds for control in controls)
     counted = f"{passed} of {len(controls)} controls passed"
-    return f"{counted}; FAILED: {', '.join(failed)}" if failed else counted
+    return _joined(
+        counted,
+        f"FAILED: {', '.join(failed)}" if failed else "",
+        f"controls of {', '.join(others)} FAILED" if others else "",
+    )
 
 
 def _together(controls: NegativeControls | None) -> str:

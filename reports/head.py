@@ -372,8 +372,7 @@ def _of_attack(result: AttackResult) -> Judgement:
         word = "measured" if best.reference is None else "no leak seen"
     if verdict is not None and not best.leaks:
         return _on_claim(result, verdict, _GATE)
-    notes = [] if best.leaks else ["Not tested: other attacks, which may find more."]
-    notes += [*([] if verdict else _set_aside(result.privacy.estimators)), *notes_on(verdict, result.warnings)]
+    notes = [*([] if verdict else _set_aside(result.privacy.estimators)), *notes_on(verdict, result.warnings)]
     return Judgement(word, about=about, why=why, alarming=best.leaks, notes=notes, step=step)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dpzv_audit import runs
 from dpzv_audit.base.errors import AuditError, InputError
-from dpzv_audit.runs import environment, json_text, load_run, run_name, slug, write_run
+from dpzv_audit.runs import environment, json_text, load_origin, load_run, run_name, slug, write_run
 
 from ..helpers.places import read_json
 from ..helpers.refusals import refused
@@ -284,6 +284,32 @@ def test_the_environment_says_what_a_result_may_depend_on(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/somewhere/dpzv_audit/__main__.py", "list"])
     assert environment()["command_line"] == ["python -m dpzv_audit", "list"]
     assert environment(["dpzv-audit", "x"])["command_line"] == ["dpzv-audit", "x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "origin"),
+    [
+        (
+            "a",
+            '{"dpzv_audit": "0.3", "date": "2026-11-27T18:37:38Z"}',
+            ["dpzv-audit 0.3", "27 November 2026, 18:37 UTC"],
+        ),
+        ("20261103-010203-train-seed0", '{"dpzv_audit": "0.3"}', ["dpzv-audit 0.3", "3 November 2026, 01:02 UTC"]),
+        ("20261103-010203-train-seed0", None, ["3 November 2026, 01:02 UTC"]),
+        ("20261103-010203-train-seed0", "{", ["3 November 2026, 01:02 UTC"]),
+        ("20269999-010203-train-seed0", "[1]", []),
+        ("a", '{"dpzv_audit": 3, "date": "<b>"}', []),
+        ("a", None, []),
+    ],
+)
+def test_a_page_says_when_and_by_which_version_as_far_as_that_is_known(tmp_path, name, facts, origin):
+    folder = tmp_path / name
+    (folder / "inner").mkdir(parents=True)
+    if facts is not None:
+        (folder / "environment.json").write_text(facts)
+    assert load_origin(folder) == origin
+    if facts is not None and facts.endswith("}"):
+        assert load_origin(folder / "inner") == origin, "a result inside has the origin of the run around it"
 
 
 def test_a_package_that_is_not_installed_has_no_version(monkeypatch):

@@ -1,9 +1,14 @@
+import io
 import json
 import re
 
 import pytest
+from rich.console import Console
 
 from dpzv_audit.base.rounding import up
+from dpzv_audit.cli.output import _show
+from dpzv_audit.results import read
+from reports.answer import answer_of
 
 SMALL = ("--runs", "200", "--trials", "4", "--epochs", "8", "--seed")
 
@@ -83,6 +88,25 @@ def test_the_report_tells_the_result_and_needs_no_network(main_run):
     assert not re.search(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page)
     assert "<script" not in page
     assert (folder / "report.md").read_text().startswith("# ")
+
+
+def test_it_prints_fifteen_lines_or_a_few_more(main_run):
+    """At 80 columns: system, verdict, numbers, attacks, checks, the next step, and the report's path.
+
+    A training that is too short to learn adds the two lines of its warning, and a control that fails may fold.
+    """
+    printed, folder = main_run
+    stream = io.StringIO()
+    console = Console(file=stream, width=80, highlight=False)
+    _show(console, answer_of(read(json.loads((folder / "result.json").read_text()))[0]))
+    warned = stream.getvalue().count("the model has not learnt")
+    folded = stream.getvalue().count("controls of ")
+    shown = f"{stream.getvalue()}Report: {folder.name}/report.html\n"
+    assert len(shown.splitlines()) <= 18 + 2 * warned + folded
+    assert len(shown.split()) <= 130 + 17 * warned + 4 * folded
+    assert all(len(line) <= 80 for line in shown.splitlines() if "dpzv-audit" not in line and "report.html" not in line)
+    for words in ("dpzv on digits", f"proven    epsilon <= {up(printed['privacy']['upper'])}", "Checks: ", "Next: "):
+        assert words in shown
 
 
 def test_environment_says_how_to_repeat_it(main_run):

@@ -36,6 +36,25 @@ def test_json_is_one_object_and_nothing_else(app, run_folder):
     assert not (run_folder / "report.md").exists()
 
 
+def test_a_summary_is_the_head_with_room_to_sign_and_no_fold(app, run_folder):
+    outcome = RUNNER.invoke(app, [str(run_folder), "--summary", "--json"])
+    files = [str(run_folder / "summary.html")]
+    assert json.loads(outcome.stdout)["runs"] == [{"run": str(run_folder), "files": files}]
+    assert not (run_folder / "report.html").exists()
+    page = (run_folder / "summary.html").read_text("utf-8")
+    for words in (
+        "<h1>label_direct against dpzv on digits</h1>",
+        "What to do next",
+        "<dt>Signature</dt>",
+        "report.html in",
+    ):
+        assert words in page
+    for left_out in ("<details", "<main", "<a ", "<section"):
+        assert left_out not in page
+    both = RUNNER.invoke(app, [str(run_folder), "--summary", "--format", "html", "--format", "summary"])
+    assert [line.rpartition("/")[2] for line in both.stdout.split()] == ["report.html", "summary.html"]
+
+
 def test_quiet_prints_one_path_a_run(app, run_folder):
     outcome = RUNNER.invoke(app, [str(run_folder), "--quiet"])
     assert outcome.stdout.splitlines() == [str(run_folder / "report.html")]

@@ -13,17 +13,20 @@ from rich.console import Console
 from dpzv_audit.base.findings import Void
 from dpzv_audit.base.rounding import down, up
 from dpzv_audit.claims.api import ClaimVerdict
-from dpzv_audit.cli.output import print_table
+from dpzv_audit.cli.output import _show, print_table
 from dpzv_audit.cli.verify import verdict_table
 from dpzv_audit.evidence.sentences import said
 from dpzv_audit.evidence.verdict import GIVEN_GAUSSIAN, STATED, VERDICTS, decide, fails, on_privacy, why_powerless
-from dpzv_audit.results import ClaimResult, GateOptions, Measured, Privacy, Proven, Verdict, VerifyResult
+from dpzv_audit.results import ClaimResult, GateOptions, Measured, Privacy, Proven, Verdict, VerifyResult, read
+from reports.answer import answer_of
 from reports.ci import to_junit, to_sarif, to_summary
 from reports.content import report_content
 from reports.display import Display
 from reports.figures import epsilon_figure
 from reports.render import to_html, to_markdown
 from reports.verdicts import lines_of, measured_of, proven_of, words_of
+
+from .conftest import RESULTS
 
 CLAIMS = 500
 A_FILE = 25
@@ -148,6 +151,14 @@ def plain(text):
     return " ".join(text.replace("\u00a0", " ").split())
 
 
+def spelt(text):
+    """The same with signs in letters, in lower case, and no space before a mark."""
+    text = plain(text)
+    for sign, words in {"ε": "epsilon", "δ": "delta", "≤": "<=", "≥": ">="}.items():
+        text = text.replace(sign, words)
+    return re.sub(r" ([,.:;])", r"\1", text).lower()
+
+
 def on_terminal(claims):
     stream = io.StringIO()
     print_table(Console(file=stream, width=400), verdict_table(claims))
@@ -241,6 +252,33 @@ def test_all_faces_agree_on_word_numbers_and_warnings(number):
         assert Verdict.model_validate(stored[claim.name]["judged"]) == judged
         assert stored[claim.name]["verdict"] == judged.word
         assert sarif[claim.name]["ruleId"] == f"claim-{judged.word}"
+
+
+@pytest.mark.parametrize("name", [*RESULTS, "many", "one"])
+def test_the_head_of_a_page_has_what_the_terminal_prints(name):
+    claims = [random_claim(np.random.default_rng([5, place]), place) for place in range(1 if name == "one" else 30)]
+    result = read(RESULTS[name])[0] if name in RESULTS else file_of(claims)
+    answer = answer_of(result)
+    judgement = answer.judgement
+    stream = io.StringIO()
+    _show(Console(file=stream, width=4000), answer)
+    report = report_content(result, drawings=lambda key, draw: PICTURE)
+    page, markdown = to_html(report), to_markdown(report)
+    faces = {
+        "terminal": html.escape(stream.getvalue()),
+        "html": page.partition("<main>")[0],
+        "summary": to_html(report, summary=True),
+        "markdown": markdown.partition("\n## ")[0],
+        "notebook": result._repr_html_(),
+    }
+    texts = [answer.subject, judgement.word, judgement.about, *judgement.notes[: answer.printed_notes]]
+    texts += [answer.why, *answer.facts.values(), answer.caption, answer.more, answer.checks]
+    texts += [str(cell) for row in answer.rows for cell in row.values() if cell]
+    texts += [judgement.step.words.rstrip("."), judgement.step.command] if judgement.step else []
+    for face, shown in faces.items():
+        shown = spelt(shown)
+        for text in texts:
+            assert spelt(html.escape(text)) in shown, (face, text)
 
 
 def test_a_claim_of_a_result_has_the_word_of_what_was_judged():

@@ -15,7 +15,10 @@ from reports.document import Judgement
 from reports.head import AttackSuccess, strongest
 from reports.head import head_of as judgement_of
 from reports.matrix import worst_first
+from reports.render import to_html
 from reports.svg import ACCENT
+
+from .conftest import judged
 
 CELL = {"attack": "label_direct", "adversary": "client", "method": "m", "metric": "labels found", "state": "measured"}
 
@@ -242,6 +245,68 @@ def test_many_attacks_are_judged_by_the_worst_and_by_their_controls():
     proposed = [head_of(AttacksResult(attacks=[cell], method="m"))[1] for cell in leaks]
     assert ["--trials" in step.command for step in proposed] == [True, False]
     assert head_of(MatrixResult())[0].word == "not measured"
+
+
+def test_a_bound_that_was_set_aside_is_said_with_a_claim_and_without(results):
+    scores = results["audit-scores"]
+    assumes = "the view is exactly Gaussian (the scores contradict it: p = 0.01)"
+    bounds = [{**bound, "assumes": assumes if bound["name"] == "gaussian" else ""} for bound in scores["estimators"]]
+    note = (
+        "Warning: a stronger bound, epsilon at least 4.86, was set aside: the scores contradict its assumption that "
+        "the view is exactly Gaussian (p = 0.01)."
+    )
+    unclaimed = {key: value for key, value in scores.items() if key != "claim"} | {"estimators": bounds}
+    assert note in head(unclaimed)[0].notes
+    audit = results["audit"]
+    aside = [{**audit["privacy"]["estimators"][0], "assumes": "", "epsilon_lower": 1.0}, bounds[1]]
+    plain = [{key: value for key, value in bound.items() if key != "verdict"} for bound in aside]
+    assert note in head(changed(audit, claimed=None, verdict=None, judged=None, estimators=plain))[0].notes
+    claimed = judged({**audit["privacy"], "empirical_lower": 1.0, "estimators": plain}, theory=False)
+    assert note in head(changed(audit, **claimed))[0].notes
+    weaker = [{**bound, "epsilon_lower": 0.5 if bound["assumes"] else 1.0} for bound in plain]
+    assert head(changed(audit, claimed=None, verdict=None, judged=None, estimators=weaker))[0].notes == []
+
+
+def test_what_was_not_tested_is_said_first(results):
+    for success in (interval(0.09, 0.08, 0.11), interval(0.9, 0.88, 0.92)):
+        first, *_ = answer_of(attacked(success)).judgement.notes
+        assert first.startswith("Not tested: other attackers, other attacks")
+    assert head(results["train"])[0].notes[0] == "Not tested: no attack was run."
+    cells = [{**CELL, "success": 0.1, "reference": 0.1, "clear": False, "learnt": False}]
+    cells += [{**CELL, "attack": "b", "state": "does not apply"}]
+    judgement, _ = head_of(MatrixResult(cells=[Cell(**cell) for cell in cells]))
+    assert judgement.notes == [
+        "Not tested: b, which cannot be mounted here.",
+        "Warning: the model has not learnt on m: its test accuracy is not shown to be above the majority class.",
+    ]
+    (row,) = answer_of(MatrixResult(cells=[Cell(**cell) for cell in cells])).rows
+    assert row["result"] == "no leak seen, model not learnt"
+
+
+def test_a_matrix_counts_attacks_and_shows_each_where_it_finds_most():
+    cells = [
+        Cell(
+            **{
+                **CELL,
+                "attack": name,
+                "method": method,
+                "success": success,
+                "damage": success,
+                "reference": 0.1,
+                "clear": success > 0.2,
+                "run": f"cells/{name}-{method}/report.html",
+            }
+        )
+        for name, method, success in (("a", "m", 0.3), ("a", "n", 0.9), ("b", "m", 0.1), ("b", "n", 0.15))
+    ]
+    strongest_of_n = cells[1].model_copy(update={"attack": "strongest", "chosen": "a"})
+    answer = answer_of(MatrixResult(cells=[*cells, strongest_of_n], dataset="d"))
+    assert answer.subject == "2 attacks on 2 methods, data set d."
+    assert answer.judgement.about == "1 of 2 attacks on d finds more than its baseline (attacker: client)"
+    assert [row["attack"] for row in answer.rows] == ["a (client) on n", "b (client) on n"]
+    assert answer.links == ["cells/a-n/report.html", "cells/b-n/report.html"]
+    page = to_html(report_content(MatrixResult(cells=cells, dataset="d")))
+    assert '<a href="cells/a-n/report.html">a (client) on n</a>' in page
 
 
 def test_a_training_without_a_claim_says_so_and_is_to_be_attacked(results):

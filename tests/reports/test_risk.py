@@ -102,6 +102,10 @@ def test_rows_never_overstate():
     assert str(right["shown by the audit"]).startswith("≥ 0.6")
     assert float(str(rare["shown by the audit"]).removeprefix("≤ ")) >= low.wrong_if_rare
     assert float(str(rare["allowed by theory"]).removeprefix("≥ ")) <= high.wrong_if_rare
+    blind = risk.rows(risk.risk_from_mu(0.0), high)
+    assert {str(row["shown by the audit"]) for row in blind} == {"not shown"}
+    assert risk.in_words("replace-label", risk.risk_from_mu(0.0), None) == ""
+    assert "at most 74 times in 100" in risk.in_words("replace-label", risk.risk_from_mu(0.0), high)
     assert {str(row["allowed by theory"]) for row in risk.rows(low, None)} == {"no bound"}
     often = "of two possible labels of a record the best such attacker picks the right one"
     assert risk.in_words("replace-label", low, high) == f"{often} 60 to 74 times in 100 (a coin: 50)"
