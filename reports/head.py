@@ -47,10 +47,10 @@ from .text import as_claimed, capitalized, clean, lower_bound, proportion, the, 
 from .verdicts import MEANINGS, notes_of, notes_on, set_aside, warnings_of, words_of
 
 RELATIONS = {
-    "replace-label": "one record with another label",
+    "replace-label": "one label changed",
     "replace-record": "one record replaced",
     "zero-out": "one record blanked out",
-    "add-remove": "one record more or less",
+    "add-remove": "one record added or removed",
 }
 """The relations of neighbours in words."""
 LABELS = "labels found"
@@ -192,7 +192,7 @@ def word_of(privacy: Privacy) -> VerdictWord | None:
 
 
 def claim_in_words(privacy: Privacy) -> str:
-    """Return the claim with its adversary, as "ε ≤ 1 (δ = 1e-05, one record with another label) against the client"."""
+    """Return the claim with its adversary, as "ε ≤ 1 (δ = 1e-05, one label changed) against the client"."""
     delta = "" if privacy.delta is None else f"δ = {as_claimed(privacy.delta)}"
     scope = ", ".join(filter(None, [delta, RELATIONS.get(privacy.neighbours or "", "")]))
     against = f" against {the(privacy.adversary)}" if privacy.adversary else ""

@@ -24,8 +24,8 @@ RATES = (0.01, 0.001)
 RARE = 0.1
 """The prior of the second Bayes risk; that of the first is one half."""
 CASES = {
-    "replace-label": "of two possible labels of a record {} picks the right one",
-    "replace-record": "of two possible records {} picks the one in the data",
+    "replace-label": "{} picks the right one of two possible labels",
+    "replace-record": "{} picks the right one of two possible records",
     "zero-out": "{} tells whether a record was blanked out",
     "add-remove": "{} tells whether a record is in the data",
 }
@@ -178,7 +178,7 @@ def in_words(neighbours: str | None, low: Risk | None, high: Risk | None) -> str
     """
     if low is None and high is None:
         return ""
-    case = CASES.get(neighbours or "", "of two neighbouring data sets {} picks the right one")
+    case = CASES.get(neighbours or "", "{} picks the right one of two neighbouring data sets")
     least = None if low is None or _digits(low.right) <= 0.5 else math.floor(_digits(100.0 * low.right))
     most = None if high is None else math.ceil(_digits(100.0 * high.right))
     if least is None and most is None:

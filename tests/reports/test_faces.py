@@ -271,7 +271,9 @@ def test_the_head_of_a_page_has_what_the_terminal_prints(name):
         "markdown": markdown.partition("\n## ")[0],
         "notebook": result._repr_html_(),
     }
-    texts = [answer.subject, judgement.word, judgement.about, *judgement.notes[: answer.printed_notes]]
+    # The terminal names the attacker in the subject alone.
+    about = judgement.about.partition(" against the ")[0] if "Attacker: " in answer.subject else judgement.about
+    texts = [answer.subject, judgement.word, about, *judgement.notes[: answer.printed_notes]]
     texts += [answer.why, *answer.facts.values(), answer.caption, answer.more, answer.checks]
     texts += [str(cell) for row in answer.rows for cell in row.values() if cell]
     texts += [judgement.step.words.rstrip("."), judgement.step.command] if judgement.step else []

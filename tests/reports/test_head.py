@@ -45,7 +45,7 @@ def test_a_claim_that_fell_comes_before_the_attack_that_found_nothing(results):
     judgement, step = head(results["attack"])
     assert (judgement.word, judgement.about, judgement.alarming) == (
         "refuted",
-        "ε ≤ 1 (δ = 1e-05, one record with another label) against the client",
+        "ε ≤ 1 (δ = 1e-05, one label changed) against the client",
         True,
     )
     sentence = "The audit shows epsilon of at least 2.13 at 95% confidence, which is more than the claimed 1."
@@ -68,7 +68,7 @@ def test_a_verdict_stands_with_its_object_and_its_reason(privacy, theory, word, 
     judgement, step = head(changed(results["audit"], **section))
     assert (judgement.word, judgement.about) == (
         word,
-        "ε ≤ 1 (δ = 1e-05, one record with another label) against the client",
+        "ε ≤ 1 (δ = 1e-05, one label changed) against the client",
     )
     assert judgement.alarming == (word == "overclaimed")
     assert why in judgement.why
@@ -270,7 +270,7 @@ def test_a_bound_that_was_set_aside_is_said_with_a_claim_and_without(results):
 def test_what_was_not_tested_is_said_first(results):
     for success in (interval(0.09, 0.08, 0.11), interval(0.9, 0.88, 0.92)):
         first, *_ = answer_of(attacked(success)).judgement.notes
-        assert first.startswith("Not tested: other attackers, other attacks")
+        assert first == "Not tested: other attackers and attacks, features, other data."
     assert head(results["train"])[0].notes[0] == "Not tested: no attack was run."
     cells = [{**CELL, "success": 0.1, "reference": 0.1, "clear": False, "learnt": False}]
     cells += [{**CELL, "attack": "b", "state": "does not apply"}]
@@ -358,7 +358,7 @@ def test_an_audit_without_a_claim_asks_for_more_evidence_or_says_that_it_leaks(r
 
 def test_anyone_who_sees_a_view_has_no_article(results):
     claimed = changed(results["audit"], adversary="anyone who sees the view")
-    assert head(claimed)[0].about == "ε ≤ 1 (δ = 1e-05, one record with another label) against anyone who sees the view"
+    assert head(claimed)[0].about == "ε ≤ 1 (δ = 1e-05, one label changed) against anyone who sees the view"
     page = report_content(read({**claimed, "adversary": "anyone who sees the view", "dataset": "its own"})[0])
     assert page.title == "dpzv-sound audited, against anyone who sees the view"
 

@@ -67,7 +67,7 @@ class Page(HTMLParser):
         return " ".join(self.words)
 
 
-CLAIM = "ε ≤ 1 (δ = 1e-05, one record with another label) against the client"
+CLAIM = "ε ≤ 1 (δ = 1e-05, one label changed) against the client"
 
 
 def render_html(result):

@@ -107,7 +107,7 @@ def test_rows_never_overstate():
     assert risk.in_words("replace-label", risk.risk_from_mu(0.0), None) == ""
     assert "at most 74 times in 100" in risk.in_words("replace-label", risk.risk_from_mu(0.0), high)
     assert {str(row["allowed by theory"]) for row in risk.rows(low, None)} == {"no bound"}
-    often = "of two possible labels of a record the best such attacker picks the right one"
+    often = "the best such attacker picks the right one of two possible labels"
     assert risk.in_words("replace-label", low, high) == f"{often} 60 to 74 times in 100 (a coin: 50)"
     unlimited = f"{often} at least 60 times in 100, and no theory sets a limit (a coin: 50)"
     assert risk.in_words("replace-label", low, None) == unlimited
