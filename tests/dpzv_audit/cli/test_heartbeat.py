@@ -61,7 +61,7 @@ def test_a_line_every_half_minute_says_what_is_under_way():
 @pytest.mark.parametrize(("completed", "words"), [(0, ""), (3, "about 3 min"), (6, "about 50 s"), (11, "evaluating")])
 def test_a_stage_takes_as_long_as_its_pace_says(completed, words):
     """After 60 s of 11 steps."""
-    stage = SimpleNamespace(elapsed=60.0, completed=completed, total=11, finished=completed == 11)
+    stage = SimpleNamespace(elapsed=60.0, completed=completed, total=11, finished=completed == 11, fields={})
     assert time_left(stage) == words
 
 
