@@ -31,7 +31,18 @@ from dpzv_audit.results import (
 
 from . import verification
 from .document import Answer, Judgement, Row
-from .head import LABELS, AttackSuccess, failed_controls, head_of, judged, no_bound, share, short_metric, successes
+from .head import (
+    LABELS,
+    LEAST_CERTIFIED,
+    AttackSuccess,
+    failed_controls,
+    head_of,
+    judged,
+    no_bound,
+    share,
+    short_metric,
+    successes,
+)
 from .matrix import attack_of, column_of_cell, worst_first, worst_of_each
 from .measured import is_sound_at
 from .risk import at_least, at_most, in_words
@@ -49,8 +60,6 @@ ATTACKERS: Mapping[str, str] = {
 }
 """Adversaries as the subject of an answer names them."""
 _LIMITS = ("claimed", "measured", "proved")
-_LEAST_CERTIFIED = 0.005
-"""An epsilon below it is none in two decimals."""
 _MOST_ATTACKERS = 2
 _MOST_CLAIMS = 5
 MOST_ROWS = 8
@@ -252,7 +261,7 @@ def _judged(*, leaks: bool, undecided: bool, certified: float) -> str:
     """Return what an attack shows; its guesses of coins may prove an epsilon where it finds no more than a baseline."""
     if leaks:
         return "leaks"
-    if certified >= _LEAST_CERTIFIED:
+    if certified >= LEAST_CERTIFIED:
         return f"shows ε ≥ {lower_bound(certified)}"
     return "undecided" if undecided else "no leak seen"
 

@@ -56,6 +56,8 @@ RELATIONS = {
 LABELS = "labels found"
 FALSE_OR_UNPROVEN = ("refuted", "overclaimed")
 """Verdicts on which a page raises an alarm: the claim is false, or no proof supports it."""
+LEAST_CERTIFIED = 0.005
+"""A certified epsilon below it is none in two decimals."""
 _MOST_NOTES = 20
 """Notes that stand at the top of a page; the others stand with their claims."""
 _MOST_ATTACKERS = 3
@@ -369,7 +371,8 @@ def _of_attack(result: AttackResult) -> Judgement:
         word = "too few trainings to tell"
         step = NextStep("Repeat with more trainings", command=_again(words, "--trials", str(LEAST_TRAININGS)))
     else:
-        word = "measured" if best.reference is None else "no leak seen"
+        proven = result.certified is not None and result.certified.epsilon_lower >= LEAST_CERTIFIED
+        word = "measured" if best.reference is None or proven else "no leak seen"
     if verdict is not None and not best.leaks:
         return _on_claim(result, verdict, _GATE)
     notes = [*([] if verdict else _set_aside(result.privacy.estimators)), *notes_on(verdict, result.warnings)]
@@ -460,7 +463,8 @@ def _of_cells(cells: Sequence[Cell], controls: NegativeControls | None, where: s
         if not few or (worst.success or 0.0) >= 1.0:
             step = NextStep("Read the report of the worst, then choose a defence", command="dpzv-audit list defences")
         return Judgement("leaks", about=about, why=why, alarming=True, notes=notes, step=step)
-    word = "too few trainings to tell" if few else "no leak seen"
+    proven = any((cell.certified or 0.0) >= LEAST_CERTIFIED for cell in measured)
+    word = "too few trainings to tell" if few else "measured" if proven else "no leak seen"
     return Judgement(word, about=about, why=why, notes=notes, step=step)
 
 

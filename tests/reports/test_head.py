@@ -8,7 +8,7 @@ import pytest
 
 from dpzv_audit.base.findings import Control, Interval, OverTrainings
 from dpzv_audit.games.system import TRAININGS
-from dpzv_audit.results import AttackResult, AttacksResult, Cell, MatrixResult, read
+from dpzv_audit.results import AttackResult, AttacksResult, Cell, CertifiedBound, MatrixResult, read
 from reports.answer import answer_of
 from reports.content import report_content
 from reports.document import Judgement
@@ -379,3 +379,22 @@ def test_what_leaks_comes_first_everywhere():
     order = ["label_enumeration", "label_denoised", "membership_loss", "label_completion"]
     assert [cell.attack for cell in worst_first(result.attacks)] == order
     assert "The worst is label_enumeration by the client" in head_of(result)[0].why
+
+
+@pytest.mark.parametrize(("epsilon", "word"), [(0.0, "no leak seen"), (0.05, "measured")])
+def test_an_attack_whose_coins_prove_an_epsilon_is_not_one_without_a_leak(epsilon, word):
+    bound = {"name": "one-run", "delta": 1e-5, "confidence": 0.95, "claim_kind": "epsilon-delta", "assumes": ""}
+    bound |= {
+        "mu_lower": None,
+        "threshold_rule": "",
+        "directions": 1,
+        "looks": 1,
+        "n_in": 9,
+        "n_out": 9,
+        "ceiling": 5.0,
+    }
+    certified = CertifiedBound(epsilon_lower=epsilon, neighbours="replace-label", game="coins", **bound)
+    result = attacked(interval(0.09, 0.08, 0.11)).model_copy(update={"certified": certified})
+    assert head_of(result)[0].word == word
+    (row,) = answer_of(result).rows
+    assert row["result"] == ("shows ε ≥ 0.05" if epsilon else word)
