@@ -704,15 +704,16 @@ class AttacksResult(Repeatable):
     """The result of `attack` with every attack that applies, the largest first, then those that do not apply.
 
     `mounted` attacks share one error rate: each was tested at `confidence_each`, so that all together hold at
-    `confidence`.
+    `confidence`. `not_tested` says what none of them looked at, each as a sentence without a full stop.
     """
 
     SCHEMA = "dpzv-audit/attacks/1"
     KIND = "Report on all attacks"
     ORDER = """
-        method dataset sentence attacks mounted confidence confidence_each negative_controls noise protects
+        method dataset sentence not_tested attacks mounted confidence confidence_each negative_controls noise protects
         attack_setting config seed compute data versions command_line run"""
 
+    not_tested: list[str] = []
     attacks: list[Cell] = []
     mounted: StrictInt = 0
     confidence: Number | None = None

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import singledispatch
 
-from dpzv_audit.base.findings import LEAST_TRAININGS, Control, Interval
+from dpzv_audit.base.findings import LEAST_TRAININGS, STATED, Control, Interval
 from dpzv_audit.base.rounding import p_equals
 from dpzv_audit.results import (
     AttackResult,
@@ -142,7 +142,7 @@ def _(result: AttacksResult) -> Answer:
         rows=_of_one_metric([_of_cell(cell, _attacked(cell)) for cell in cells[:MOST_ROWS]]),
         links=[cell.run or "" for cell in cells[:MOST_ROWS]],
         more=_joined(_left_out(cells[MOST_ROWS:]), left),
-        checks=_together(result.negative_controls),
+        checks=_together(result.negative_controls, result.attacks),
     )
 
 
@@ -161,7 +161,10 @@ def _(result: MatrixResult) -> Answer:
         rows=rows_of_cells(worst[:MOST_ROWS]),
         links=[cell.run or "" for cell in worst[:MOST_ROWS]],
         more=_joined(_left_out(worst[MOST_ROWS:]), failures),
-        checks=_together(result.negative_controls),
+        checks=_joined(
+            _together(result.negative_controls, result.cells),
+            *(f"positive control of {clean(c.attack)} FAILED" for c in result.self_checks if c.holds is False),
+        ),
     )
 
 
@@ -221,11 +224,15 @@ def _facts(result: RunResult) -> dict[str, str]:
     claim = {}
     if verdict is not None and verdict.word not in ("refuted", "overclaimed") and isinstance(result, AttackResult):
         claim = {"claim": f"{clean(verdict.claim)}: {words_of(verdict)}"}
-    return claim | epsilons(result.privacy, result.tradeoff)
+    stated = STATED if result.method.startswith("system:") else ""
+    return claim | epsilons(result.privacy, result.tradeoff, stated)
 
 
-def epsilons(privacy: Privacy, tradeoff: Tradeoff | None) -> dict[str, str]:
-    """Return what was measured of epsilon, what is proven, and what both mean for one record."""
+def epsilons(privacy: Privacy, tradeoff: Tradeoff | None, stated: str = "") -> dict[str, str]:
+    """Return what was measured of epsilon, what is proven, and what both mean for one record.
+
+    `stated` says on what a bound rests where nothing is claimed.
+    """
     facts = {}
     verdict = judged(privacy)
     if privacy.empirical_lower is not None:
@@ -236,7 +243,7 @@ def epsilons(privacy: Privacy, tradeoff: Tradeoff | None) -> dict[str, str]:
     elif privacy.not_audited or privacy.claimed is not None:
         facts["measured"] = f"nothing: {clean(privacy.not_audited or 'no audit was made')}"
     if privacy.upper is not None:
-        rests_on = "" if verdict is None or verdict.proven is None else verdict.proven.rests_on
+        rests_on = stated if verdict is None or verdict.proven is None else verdict.proven.rests_on
         gap = f"rests on a proof gap: {clean(privacy.gap)}" if privacy.gap else ""
         facts["proven"] = ", ".join(
             filter(None, [f"ε ≤ {upper_bound(privacy.upper, privacy.claimed)}", clean(rests_on), gap])
@@ -247,7 +254,7 @@ def epsilons(privacy: Privacy, tradeoff: Tradeoff | None) -> dict[str, str]:
     low, _ = at_least(privacy, tradeoff)
     means = in_words(privacy.neighbours, low, at_most(sound))
     if verdict is not None and verdict.not_tested and privacy.empirical_lower is None:
-        del facts["measured"]  # the notes say so
+        facts.pop("measured", None)  # the notes say so
     return facts | ({"meaning": means} if means else {})
 
 
@@ -268,11 +275,9 @@ def _judged(*, leaks: bool, undecided: bool, certified: float) -> str:
 
 def _of_cell(cell: Cell, name: str) -> Row:
     few = cell.trainings is not None and cell.trainings < LEAST_TRAININGS
-    word = (
-        "a control failed"
-        if cell.controls_hold is False
-        else _judged(leaks=bool(cell.clear), undecided=few, certified=cell.certified or 0.0)
-    )
+    word = _judged(leaks=bool(cell.clear), undecided=few, certified=cell.certified or 0.0)
+    if cell.controls_hold is False:  # at the confidence of its interval, at which chance does so too
+        word += ", a control is off"
     if cell.learnt is False:
         word += ", model not learnt"
     return _row(name, clean(cell.metric or LABELS), cell.success or 0.0, cell.reference, word)
@@ -318,16 +323,22 @@ def _controls(result: AttackResult) -> str:
     others = [clean(cell.attack) for cell in result.beside if cell.controls_hold is False]
     if not controls:
         return "no control was run"
-    passed = sum(control.holds for control in controls)
-    counted = f"{passed} of {len(controls)} controls passed"
+    tested = [c for c in controls if c.kind == "positive" or (c.kind != "permutation" and c.p_value is not None)]
+    untested = sum(control.kind == "negative" and control.p_value is None for control in controls)
+    passed = sum(control.holds for control in tested)
     return _joined(
-        counted,
+        f"{passed} of {len(tested)} controls passed" if tested else "",
+        f"{untested} not tested, for lack of trainings" if untested else "",
+        "one recorded training, which does not generalise" if len(tested) + untested < len(controls) else "",
         f"FAILED: {', '.join(failed)}" if failed else "",
         f"controls of {', '.join(others)} FAILED" if others else "",
     )
 
 
-def _together(controls: NegativeControls | None) -> str:
+def _together(controls: NegativeControls | None, cells: Sequence[Cell]) -> str:
+    """Return whether negative controls passed together, or that none was tested."""
+    if controls is None and any(cell.control is not None for cell in cells):
+        return "negative controls not tested, for lack of trainings"
     if controls is None:
         return "no negative control was run"
     if controls.hold:
@@ -336,11 +347,11 @@ def _together(controls: NegativeControls | None) -> str:
 
 
 def _of_file(result: VerifyResult) -> str:
-    controls = result.controls
-    if controls is None or not controls.tests:
-        return ""
-    failed = f"; FAILED: {', '.join(map(clean, controls.failed))}" if controls.failed else ""
-    return f"{controls.tests - len(controls.failed)} of {controls.tests} controls passed{failed}"
+    controls = [control for claim in result.claims for control in claim.controls]
+    named = [] if result.controls is None else result.controls.failed
+    passed = sum(control.holds for control in controls)
+    counted = f"{passed} of {len(controls)} controls passed" if controls else ""
+    return _joined(counted, f"FAILED: {', '.join(map(clean, named))}" if named else "")
 
 
 def _accuracy(utility: Utility) -> str:

@@ -2,6 +2,7 @@
 
 import io
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -74,7 +75,7 @@ class Display:
         with _figures_to(lambda make: ""):
             page = to_html(report_content(self.result).top())
         _, _, style = page.partition("<style>")
-        style = style.partition("</style>")[0].replace(":root", "&").replace("body {", "& {")
+        style = re.sub(r"(?<!\w)body \{", "& {", style.partition("</style>")[0].replace(":root", "&"))
         head = page[page.index("<header") : page.index("</header>") + len("</header>")]
         return f'<div class="dpzv-audit">\n<style>\n.dpzv-audit {{\n{style}\n}}\n</style>\n{head}\n</div>\n'
 
@@ -113,7 +114,7 @@ class Display:
                 return [row.model_dump(exclude={"games"}) for row in result.rows]
             case ScoresResult():
                 verdict = _of_verdict(result.verdict, result.warnings)
-                return [{**asdict(bound), **verdict} for bound in result.estimators]
+                return [{**verdict, **asdict(bound)} for bound in result.estimators]
             case AccountResult():
                 return [
                     {**asdict(bound), "epsilon": None if bound.epsilon is None else bound.epsilon.upper}

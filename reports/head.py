@@ -71,7 +71,13 @@ _OF_TRAINING = _SETTINGS | {"--dataset", "--data-dir", "--clients"}
 _USUAL = ("client", "replace-label")
 """What `calibrate` takes where nobody says another adversary or relation."""
 _OF_NOISE = frozenset({"--epsilon", "--delta", "--calibration", "--sigma", "--clip", "--max-grad-norm"})
-_AS_TRAINED = _OF_TRAINING | _OF_NOISE | {"--preset", "--epochs", "--batch-size"}
+_OF_TABLES = frozenset(
+    {"--csv", "--label", "--columns", "--classes", "--categories", "--scales", "--drop", "--test-csv"}
+)
+_OF_TABLES |= {"--separator", "--partition", "--data-option", "--subset"}
+_NOT_CALIBRATED = _OF_TABLES | {"--simulate", "--transcript", "--defence"}
+"""Flags of trainings whose noise `calibrate` cannot find from the same flags."""
+_AS_TRAINED = _OF_TRAINING | _OF_NOISE | _OF_TABLES | {"--preset", "--epochs", "--batch-size"}
 """The same, and those with which `attack` trains the same system again."""
 
 
@@ -225,15 +231,18 @@ def _fix(result: RunResult) -> NextStep:
     if privacy.upper is None:
         why = "the audit contradicts it" if word_of(privacy) == "refuted" else "no sound bound supports it"
         return NextStep(f"Withdraw the claim: {why}.")
+    set_up = clean(getattr(result, "attack_setting", {}).get("set_up", "")).partition(":")[0]
+    of_it = f" ({set_up})" if set_up else ""
+    instead = f"Claim ε ≤ {upper_bound(privacy.upper, privacy.claimed)}{of_it}, or add noise"
+    if {word.partition("=")[0] for word in words} & _NOT_CALIBRATED or words[1:3] == ["audit", "defence"]:
+        return NextStep(f"{instead}.")
     parts: dict[str, object] = {"--epsilon": privacy.claimed, "--delta": privacy.delta}
     named = {"--adversary": privacy.adversary, "--neighbours": privacy.neighbours}
     parts |= {flag: value for flag, value in named.items() if value not in _USUAL}
-    claim = [word for flag, value in parts.items() if value is not None for word in (flag, _typed(value))]
+    claim = [word for flag, value in parts.items() if value is not None for word in (flag, typed(value))]
     settings = _settings(result.config, " ".join(words))
-    set_up = clean(getattr(result, "attack_setting", {}).get("set_up", "")).partition(":")[0]
-    of_it = f" ({set_up})" if set_up else ""
     return NextStep(
-        f"Claim ε ≤ {upper_bound(privacy.upper, privacy.claimed)}{of_it}, or add noise",
+        instead,
         command=shlex.join(["dpzv-audit", "calibrate", *_training(result), *settings, *claim]),
     )
 
@@ -243,10 +252,10 @@ def _settings(config: Mapping[str, object], line: str) -> list[str]:
     words = []
     for key in ("epochs", "batch_size"):
         if key in config:
-            words += [f"--{key.replace('_', '-')}", _typed(config[key])]
+            words += [f"--{key.replace('_', '-')}", typed(config[key])]
     for key, usual in {"clip": None, "top_model": True, "server_update": "sgd", "sampler": "shuffled"}.items():
         if key in config and config[key] != usual and f"{key}=" not in line:
-            words += ["--set", f"{key}={_typed(config[key])}"]
+            words += ["--set", f"{key}={typed(config[key])}"]
     return words
 
 
@@ -280,8 +289,14 @@ def _line(result: Result, *otherwise: str) -> list[str]:
     return words if words[:1] == ["dpzv-audit"] else ["dpzv-audit", *otherwise]
 
 
-def _typed(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+def typed(value: object) -> str:
+    """Return a value as it is typed: a number with all its digits, so that a command asks for no less."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    return str(value)
 
 
 _OF_SCORES = " against anyone who can compute these scores"
@@ -358,6 +373,9 @@ def _of_attack(result: AttackResult) -> Judgement:
         return judgement
     words = _line(result, "attack")
     step = NextStep("Run the strongest attack too", command=_again(words, "--attack", STRONGEST))
+    recorded = "--transcript" in words
+    if recorded:
+        step = NextStep("Record another training to test it again.")
     if best is None:
         about = f"{clean(result.attack)} by {the(result.adversary)}"
         return Judgement("not measured", about=about, why="", step=step)
@@ -369,7 +387,8 @@ def _of_attack(result: AttackResult) -> Judgement:
         step = NextStep("Choose a defence from this list and attack again", command="dpzv-audit list defences")
     elif best.undecided:
         word = "too few trainings to tell"
-        step = NextStep("Repeat with more trainings", command=_again(words, "--trials", str(LEAST_TRAININGS)))
+        if not recorded:
+            step = NextStep("Repeat with more trainings", command=_again(words, "--trials", str(LEAST_TRAININGS)))
     else:
         proven = result.certified is not None and result.certified.epsilon_lower >= LEAST_CERTIFIED
         word = "measured" if best.reference is None or proven else "no leak seen"
@@ -414,7 +433,13 @@ def _more(result: AuditResult, words: Sequence[str]) -> NextStep:
     if result.method.startswith("system:"):
         trainings = next((int(b) for a, b in pairwise(words) if a == "--trials" and b.isdecimal()), _TRAININGS)
         return NextStep("Audit it with more trainings", command=_again(words, "--trials", str(2 * trainings)))
-    runs = max((bound.n_in for bound in result.privacy.estimators), default=1000)
+    if "--canaries" in words:
+        canaries = next((int(b) for a, b in pairwise(words) if a == "--canaries" and b.isdecimal()), 0)
+        return NextStep("Audit it with more canaries", command=_again(words, "--canaries", str(2 * canaries)))
+    asked = next((int(b) for a, b in pairwise(words) if a == "--runs" and b.isdecimal()), 0)
+    runs = max([bound.n_in for bound in result.privacy.estimators] or [1000])
+    if asked > runs:
+        return NextStep("Let it finish", command=_again(words, "--runs", str(asked)))
     return NextStep("Audit it with more runs", command=_again(words, "--runs", str(2 * runs)))
 
 
@@ -455,6 +480,10 @@ def _of_cells(cells: Sequence[Cell], controls: NegativeControls | None, where: s
     why = _worst(worst)
     notes = [*_inapplicable(cells), *warnings_of(not_learnt(cells))]
     step = NextStep("Repeat with more trainings", command=_again(line, "--trials", str(LEAST_TRAININGS)))
+    if "--transcript" in line:
+        step = NextStep("Record another training to test it again.")
+    elif not few:
+        step = NextStep("Test other data and other attackers: attacks that find nothing prove no privacy.")
     if controls is not None and not controls.hold:
         why = f"Negative controls failed, the worst {clean(controls.worst)}: no number here can be trusted."
         return Judgement("not to be trusted", about=about, why=why, alarming=True, notes=notes)
@@ -515,14 +544,22 @@ def _worst(cell: Cell) -> str:
 @head_of.register
 def _(result: MatrixResult) -> Judgement:
     where = f"on {clean(result.dataset)}" if result.dataset else "of the matrix"
-    return _of_cells(result.cells, result.negative_controls, where, _line(result, "matrix"))
+    judgement = _of_cells(result.cells, result.negative_controls, where, _line(result, "matrix"))
+    failed = [clean(check.attack) for check in result.self_checks if check.holds is False]
+    if not failed:
+        return judgement
+    note = f"Warning: the positive control of {', '.join(failed)} failed. A low number of it means nothing."
+    word = "leaks" if judgement.word == "leaks" else "not to be trusted"
+    return replace(judgement, word=word, alarming=True, notes=[note, *judgement.notes])
 
 
 @head_of.register
 def _(result: AttacksResult) -> Judgement:
     line = _line(result, "attack", "--attack", "all")
     where = f"on {clean(result.method)}" if result.method else "of the training"
-    return _of_cells(result.attacks, result.negative_controls, where, line)
+    judgement = _of_cells(result.attacks, result.negative_controls, where, line)
+    untested = [f"Not tested: {clean(text).rstrip('.')}." for text in result.not_tested]
+    return replace(judgement, notes=[*untested, *judgement.notes])
 
 
 @head_of.register
@@ -539,10 +576,11 @@ def _(result: VerifyResult) -> Judgement:
         why = f"“{clean(first.name)}”: {clean(first.sentence)}"
         if len(result.claims) == 1:
             about = f"the claim “{clean(first.name)}” is {shown}"
+    noted = [(claim, note) for _, claim in verification.ranked(result.claims) for note in notes_of(claim.judged)]
+    notes = []
     if result.interrupted:
-        why += " The run was interrupted: the evidence is partial."
-    noted = [(claim, note) for claim in result.claims for note in notes_of(claim.judged)]
-    notes = [f"“{clean(claim.name)}”: {note}" for claim, note in noted[:_MOST_NOTES]]
+        notes.append("Warning: the run was interrupted. The evidence is partial.")
+    notes += [f"“{clean(claim.name)}”: {note}" for claim, note in noted[:_MOST_NOTES]]
     if len(noted) > _MOST_NOTES:
         notes.append(f"{len(noted) - _MOST_NOTES} more notes stand below, each with its claim.")
     step = None if first is None else _step_of_claim(result, first)
@@ -558,9 +596,9 @@ def _step_of_claim(result: VerifyResult, claim: ClaimResult) -> NextStep:
         words = ["dpzv-audit", "calibrate", "--method", str(claim.claim.get("method"))]
         for key in ("dataset", "epsilon", "delta", "adversary", "neighbours"):
             if claim.claim.get(key) is not None:
-                words += [f"--{key}", _typed(claim.claim[key])]
+                words += [f"--{key}", typed(claim.claim[key])]
         if "records" in claim.claim:  # the noise depends on sizes that `calibrate --method` reads off a data set
-            return NextStep("Withdraw the claim, or compute the noise that it needs: see dpzv-audit calibrate --help.")
+            return NextStep("Withdraw the claim, or let calibrate compute the noise that it needs.")
         return NextStep("Withdraw the claim, or compute the noise that it needs", command=shlex.join(words))
     if claim.verdict in FALSE_OR_UNPROVEN:
         return NextStep("Withdraw the claim, or change the system and verify again.")

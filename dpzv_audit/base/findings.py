@@ -202,6 +202,8 @@ class UpperBound:
         return self.gap.split(",") if self.gap else []
 
 
+STATED = "on what the system states"
+"""What a bound rests on that is believed and not checked."""
 CONTRADICTED = "the scores contradict it"
 """How an assumption of a bound ends that a test of the scores rejects."""
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from traceback import walk_tb
 from types import CodeType, ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from .errors import InputError, did_you_mean
 from .files import PACKAGE_FOLDERS
@@ -184,7 +185,7 @@ def module_at(path: str, field: str, right: str, folder: Path | None = None) -> 
     with importable(folder), printing_aside():
         imported = name_of_import(module_name)
         try:
-            return importlib.import_module(imported), name
+            module = importlib.import_module(imported)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # asyncio's ends are no Exception
@@ -195,6 +196,22 @@ def module_at(path: str, field: str, right: str, folder: Path | None = None) -> 
                 top = module_name.partition(".")[0]
                 reason += f"; {top} is also the name of another module, which every import of {top} gives"
             raise InputError(f"{field} {path}: {reason}") from error
+    _refuse_changed(module, f"{field} {path}")
+    return module, name
+
+
+_imported: "WeakKeyDictionary[ModuleType, bytes]" = WeakKeyDictionary()
+"""Digests of the files of modules as they were when they were first asked for."""
+
+
+def _refuse_changed(module: ModuleType, named: str) -> None:
+    """Raise `InputError` where a module's file is another than at its import: what would run is the old code."""
+    file = getattr(module, "__file__", None)
+    if file is None or not os.path.isfile(file):
+        return
+    digest = hashlib.sha256(Path(file).read_bytes()).digest()
+    if _imported.setdefault(module, digest) != digest:
+        raise InputError(f"{named}: {file} has changed since it was imported; restart Python to run the new code")
 
 
 def function_at(path: str, field: str, right: str, folder: Path | None = None) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from reports.text import the
-from reports.verdicts import words_of
+from reports.verdicts import notes_of, words_of
 
 from ..accounting import Composition, Release, upper_bounds
 from ..accounting import calibrate as solved
@@ -206,10 +206,12 @@ def _show(output: Answered, result: AccountResult, parts: Sequence[Release]) -> 
     judged = result.privacy.judged
     if judged is not None:
         output.say(f"{words_of(judged).upper()}: {judged.claim}, against {the(result.privacy.adversary)}")
+        for note in notes_of(judged):
+            output.say(f"  {note}")
     if output.verbose:
         _print_tables(console, bounds)
     else:
-        for line in view.tightest(bounds):
+        for line in view.tightest(bounds, result.privacy.claimed):
             console.print(line)
     for line in (*view.legend(parts, bounds, tables=output.verbose), *result.explanations):
         console.print(line, soft_wrap=True, markup=False)

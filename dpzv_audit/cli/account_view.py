@@ -83,12 +83,15 @@ def _cell(bound: UpperBound, best: bool) -> str:
     return f"{number} sound *" if best else f"{number} sound"
 
 
-def tightest(bounds: Sequence[UpperBound]) -> list[str]:
-    """Return the tightest sound bound against each adversary as a line, alike ones once, or that there is none."""
+def tightest(bounds: Sequence[UpperBound], claimed: float | None = None) -> list[str]:
+    """Return the tightest sound bound against each adversary as a line, alike ones once, or that there is none.
+
+    A bound keeps the digits that show on which side of what is `claimed` it lies.
+    """
     everybody = list(_by_adversary(bounds))
     limits: dict[str, list[tuple[str, str]]] = {}
     for relation, alike in _grouped((bound.neighbours, bound) for bound in bounds).items():
-        whom = _grouped((_limit(column), adversary) for adversary, column in _by_adversary(alike).items())
+        whom = _grouped((_limit(column, claimed), adversary) for adversary, column in _by_adversary(alike).items())
         limits[relation] = [(limit, _names(names, everybody)) for limit, names in whom.items()]
     relations = _grouped((tuple(lines), relation) for relation, lines in limits.items())
     return [
@@ -96,11 +99,11 @@ def tightest(bounds: Sequence[UpperBound]) -> list[str]:
     ]
 
 
-def _limit(column: Sequence[UpperBound]) -> str:
+def _limit(column: Sequence[UpperBound], claimed: float | None) -> str:
     """Return the tightest sound bound of one adversary in words, or that there is none, and which gaps stand in it."""
     best = tightest_sound(column)
     if best is not None:
-        return f"epsilon <= {up(best.upper, ACCOUNTANT_DIGITS)} ({best.accountant})"
+        return f"epsilon <= {up(best.upper, ACCOUNTANT_DIGITS, beside=claimed)} ({best.accountant})"
     gaps = dict.fromkeys(gap for bound in column for gap in bound.gaps if gap != NO_ACCOUNTANT)
     return f"no sound bound on epsilon ({', '.join(gaps) or NO_ACCOUNTANT})"
 

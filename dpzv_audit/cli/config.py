@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,8 @@ class Key:
 
 def _file_named(words: Sequence[str]) -> tuple[slice, str]:
     """Return where a command line names its file, and the file; "" for none. Raises `InputError` for two."""
-    places = [at for at, word in enumerate(words) if word.partition("=")[0] == CONFIG]
+    flags = takewhile(lambda word: word != "--", words)
+    places = [at for at, word in enumerate(flags) if word.partition("=")[0] == CONFIG]
     if len(places) > 1:
         raise InputError(f"{CONFIG} is given {len(places)} times; give it once")
     for at in places:

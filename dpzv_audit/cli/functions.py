@@ -243,7 +243,7 @@ def verify(claims: PathName, *, quiet: bool = True, **options: Any) -> VerifyRes
 
     Raises:
         InputError: The file, a keyword or a value is wrong; the message is one line.
-        AuditError: Something failed, or was interrupted; the message is one line.
+        AuditError: Something failed; the message is one line.
     """
     result: VerifyResult = _result(("verify",), quiet, options, claims=claims)
     return result
@@ -269,10 +269,11 @@ def _run(path: tuple[str, ...], quiet: bool, keywords: Mapping[str, Any]) -> Any
     try:
         words = [*path, *_words(path, known, keywords)]
         GIVEN.set(tuple(words))
-        with top.make_context("dpzv-audit", [*words, "--json", *(["--quiet"] if quiet else [])]) as context:
+        printing = ["--json", *(["--quiet"] if quiet else [])]
+        with top.make_context("dpzv-audit", [*words[: len(path)], *printing, *words[len(path) :]]) as context:
             top.invoke(context)
     except typer.Exit:
-        pass  # the exit code of a gate, which the result says too
+        pass  # the exit code of a gate or of planted mechanisms, which the result says too
     except Interrupted as error:
         raise KeyboardInterrupt(_with_keywords(said(error), names)) from None
     except AuditError as error:
@@ -281,6 +282,8 @@ def _run(path: tuple[str, ...], quiet: bool, keywords: Mapping[str, Any]) -> Any
         raise InputError(_with_keywords(one_line(mistake(error)), names)) from None
     except SystemExit as ended:
         raise AuditError(f"code that was imported ended the process with {ended.code!r}") from ended
+    if not answers:
+        raise AuditError(f"{' '.join(path)} gave no result")
     return answers[-1]
 
 
@@ -317,8 +320,10 @@ def _words(path: Sequence[str], known: Mapping[str, Any], keywords: Mapping[str,
         parameter = known[option]
         words = arguments if parameter.param_type_name == "argument" else options
         for _, spelt in spelled(parameter, Key(name, _in_words(parameter, _plain(value)))):
-            words += spelt
-    return [*arguments, *options]
+            # In one word, a value that begins with dashes is no flag.
+            words += ["=".join(spelt)] if words is options and len(spelt) == 2 else spelt
+    dashes = ["--"] if any(argument.startswith("-") for argument in arguments) else []
+    return [*options, *dashes, *arguments]
 
 
 def _option(name: str, value: object) -> str:

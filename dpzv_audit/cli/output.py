@@ -271,7 +271,7 @@ def _show(console: Console, answer: Answer) -> None:
         console.print("")
         _print_plain(console, Text(_plain(f"Next: {step.words.rstrip('.')}{':' if step.command else '.'}")))
         if step.command:
-            console.print(Text(f"  {step.command}"), soft_wrap=True)
+            console.print(Text(f"  {one_line(step.command)}"), soft_wrap=True)
 
 
 def _print_plain(console: Console, block: Text | Padding | Table) -> None:

@@ -334,6 +334,8 @@ def _verify(
     output.show(result)
     if cached:
         output.say(f"From the cache: {len(cached)} of {len(runs)} claims.")
+    for reason in dict.fromkeys(unkept.values()):
+        output.say(f"Not cached: {inert(reason)}.")
     if output.verbose:
         _show(result, notes, output)
     if begins:

@@ -92,6 +92,7 @@ def attacks_result(
     sentence += "".join(f" Not tested: {words}." for words in missing)
     everything = AttacksResult(
         sentence=sentence,
+        not_tested=missing,
         attacks=[*measured, *idle],
         mounted=len(apply),
         confidence=base.confidence,

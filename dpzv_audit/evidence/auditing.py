@@ -139,7 +139,7 @@ def _of_worlds(
         {**_game(game, scores, labels), **bounded.facts},
         facts,
         tradeoff=tradeoff,
-        warnings=scores.warnings,
+        warnings=[*scores.warnings, *([caveats.rstrip(".")] if caveats else [])],
         wealth=wealth_by_pairs(scores, epsilon=config.epsilon, delta=config.delta, confidence=audit.confidence),
     )
 
@@ -385,7 +385,7 @@ def system_outcome(
     scores = system_game(game, trainings=trainings, fit_trainings=fit_trainings, progress=stage)
     inside, outside = map(len, scores.sides)
     if not (inside and outside):
-        raise InputError("give fewer than one coin on either side; use more", "trainings", trainings)
+        raise InputError(", which gives no coin on one side; use more", "trainings", trainings)
     delta = training.method.protection(training.config).delta
     bounded = _of_coins(scores, ("one-run",), delta, audit, training.seed)
     privacy = privacy_of_system(training, adversary, bounded, epsilon)

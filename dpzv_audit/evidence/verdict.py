@@ -10,7 +10,16 @@ import numpy as np
 from reports.verdicts import set_aside
 
 from ..accounting import GAPS, epsilon_delta_tradeoff, gaussian_tradeoff, mu_from_epsilon, tightest_sound
-from ..base.findings import CONTRADICTED, EmpiricalBound, PooledControl, UpperBound, VerdictReason, VerdictWord, Void
+from ..base.findings import (
+    CONTRADICTED,
+    STATED,
+    EmpiricalBound,
+    PooledControl,
+    UpperBound,
+    VerdictReason,
+    VerdictWord,
+    Void,
+)
 from ..base.rounding import as_claimed
 from ..results import Measured, Privacy, Proven, Verdict
 from ..statistics.estimators import can_refute
@@ -23,8 +32,6 @@ from .sentences import said, supports
 
 VERDICTS: tuple[VerdictWord, ...] = get_args(VerdictWord)
 
-STATED = "on what the system states"
-"""What a bound rests on where a system states its release: nothing here can check all of it."""
 GIVEN_GAUSSIAN = "given Gaussian noise"
 """What a bound on a Gaussian trade-off curve takes as given where it may refute a claim of (epsilon, delta)."""
 
@@ -110,7 +117,10 @@ def on_privacy(
         voids=voids,
         powerless=why_powerless(tested=bool(gating), could_refute=any(bound.ceiling > claimed for bound in gating)),
     )
-    missing = [privacy.not_audited] if privacy.not_audited and lower is None else []
+    missing = []
+    if privacy.not_audited and lower is None:
+        prefix = "" if privacy.not_audited.startswith(("no audit", "the bounds are")) else "no audit was made: "
+        missing = [f"{prefix}{privacy.not_audited}"]
     assumed = [(bound.epsilon_lower, bound.assumes) for bound in estimators]
     measured = None
     if lower is not None:
@@ -128,7 +138,7 @@ def on_privacy(
         measured=measured,
         proven=proven(privacy.upper, stated=stated),
         not_tested=[*not_tested, *missing],
-        warnings=[*warnings, *set_aside(assumed, lower, claimed)],
+        warnings=[*dict.fromkeys([*(void.words for void in voids), *warnings]), *set_aside(assumed, lower, claimed)],
     )
     return privacy.model_copy(update={"verdict": word, "judged": verdict})
 

@@ -8,11 +8,11 @@ import pytest
 
 from dpzv_audit.base.findings import Control, Interval, OverTrainings
 from dpzv_audit.games.system import TRAININGS
-from dpzv_audit.results import AttackResult, AttacksResult, Cell, CertifiedBound, MatrixResult, read
+from dpzv_audit.results import AttackResult, AttacksResult, Cell, CertifiedBound, MatrixResult, SelfCheck, read
 from reports.answer import answer_of
 from reports.content import report_content
 from reports.document import Judgement
-from reports.head import AttackSuccess, strongest
+from reports.head import AttackSuccess, strongest, typed
 from reports.head import head_of as judgement_of
 from reports.matrix import worst_first
 from reports.render import to_html
@@ -398,3 +398,40 @@ def test_an_attack_whose_coins_prove_an_epsilon_is_not_one_without_a_leak(epsilo
     assert head_of(result)[0].word == word
     (row,) = answer_of(result).rows
     assert row["result"] == ("shows ε ≥ 0.05" if epsilon else word)
+
+
+def test_an_answer_says_what_was_not_looked_at_and_which_controls_were_not_tested():
+    result = AttacksResult(
+        method="m", attacks=[Cell.model_validate(CELL | {"control": 0.1})], not_tested=["no x was read"]
+    )
+    answer = answer_of(result)
+    assert answer.judgement.notes[0] == "Not tested: no x was read."
+    assert answer.checks == "negative controls not tested, for lack of trainings"
+    few = attacked(interval(0.09, 0.08, 0.11)).model_copy(
+        update={"controls": {"positive": control("positive", 1.0), "shuffled": control("negative", 0.1)}}
+    )
+    assert answer_of(few).checks == "1 of 1 controls passed; 1 not tested, for lack of trainings"
+
+
+def test_a_failed_positive_control_is_at_the_top_of_a_matrix():
+    cells = [Cell.model_validate({**CELL, "success": 0.1, "reference": 0.1, "trainings": 9})]
+    check = SelfCheck(attack="label_direct", what="", value=0.2, expected=0.9, holds=False)
+    answer = answer_of(MatrixResult(cells=cells, self_checks=[check]))
+    assert (answer.judgement.word, answer.judgement.alarming) == ("not to be trusted", True)
+    assert "the positive control of label_direct failed" in answer.judgement.notes[0]
+    assert "positive control of label_direct FAILED" in answer.checks
+
+
+def test_a_bound_of_a_system_without_a_claim_says_on_what_it_rests(results):
+    privacy = {"adversary": "client", "upper": 2.0, "neighbours": "replace-label", "delta": 1e-5}
+    audit = read(
+        {"schema": "dpzv-audit/audit/1", "method": "system:m:train", "adversary": "client", "privacy": privacy}
+    )[0]
+    assert answer_of(audit).facts["proven"] == "ε ≤ 2, on what the system states"
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(1e-5, "1e-05"), (1.0, "1"), (1 / 60000, repr(1 / 60000)), (True, "true")]
+)
+def test_a_command_asks_for_every_digit(value, words):
+    assert typed(value) == words

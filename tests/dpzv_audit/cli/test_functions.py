@@ -156,7 +156,29 @@ def test_a_training_of_the_user_s_own_is_audited(here, monkeypatch):
 def test_options_may_come_from_a_file(here):
     (here / "options.toml").write_text("epochs = 1\nno-controls = true\n")
     result = dpzv_audit.train("vafl", config=here / "options.toml")
-    assert without_run(result) == without_run(dpzv_audit.train("vafl", epochs=1, no_controls=True))
+    other = dpzv_audit.train("vafl", epochs=1, no_controls=True)
+    assert other.command_line == ["dpzv-audit", "train", "--method=vafl", "--epochs=1", "--no-controls"]
+    assert without_run(result) == without_run(other) | {"command_line": result.command_line}
+
+
+def test_a_value_that_looks_like_a_flag_is_a_value(here, capsys):
+    """A file of options may give trust_code, and --schema prints."""
+    (here / "evil.toml").write_text('claims = "claims.toml"\ntrust-code = true\n')
+    for claims in ("--config=evil.toml", "--schema", "--help"):
+        with pytest.raises(InputError, match=r"(?i)no such|cannot be read"):
+            dpzv_audit.verify(claims)
+    with pytest.raises(InputError):
+        dpzv_audit.train("vafl", label="--config=evil.toml")
+    assert capsys.readouterr().out == ""
+
+
+def test_code_that_changed_since_its_import_is_refused(here):
+    (here / "changing.py").write_text("def made():\n    return None\n")
+    for text in ("def made():\n    return 1\n", "def made():\n    return 2\n"):
+        with pytest.raises(InputError) as refused:
+            dpzv_audit.audit(mechanism="changing:made", runs=2)
+        (here / "changing.py").write_text(text)
+    assert "has changed since it was imported; restart Python" in str(refused.value)
 
 
 def test_a_failed_gate_is_a_result(here):
