@@ -183,6 +183,7 @@ def check_count(name: str, value: int, *, least: int = 1, most: float = math.inf
 
 # Rules of pydantic, and our words for them; the first that fits goes first.
 _PLAIN = {
+    "String should have at least 1 character": "use text that is not empty",
     "Value error, ": "",
     "Input should be": "use",
     "greater than or equal to": "at least",
