@@ -109,7 +109,7 @@ def _(result: AuditResult) -> Answer:
     return Answer(
         judgement=_beyond(head_of(result), _UNTESTED),
         subject=_subject(result, result.adversary),
-        facts=_facts(result),
+        facts=_facts(result) | _choices(result.game),
         checks=_limit(result.privacy),
     )
 
@@ -193,6 +193,17 @@ def _(result: VerifyResult) -> Answer:
         more=f"{words.total()} more claims in the report: {others}" if others else "",
         checks=_of_file(result),
     )
+
+
+def _choices(game: Mapping[str, object]) -> dict[str, str]:
+    """Return which inputs a hunt chose, and which score; nothing where neither was chosen."""
+    chosen = {"variant": ("variant", "hunted"), "score": ("fitted_score", "fitted_on")}
+    facts = {name: [clean(game[key]) for key in keys if game.get(key)] for name, keys in chosen.items()}
+    if "hunted" not in game:
+        return {}
+    return {
+        name: ": ".join(texts) if name == "variant" else "; chosen on ".join(texts) for name, texts in facts.items()
+    }
 
 
 def _beyond(judgement: Judgement, untested: str) -> Judgement:

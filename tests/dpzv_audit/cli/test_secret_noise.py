@@ -157,8 +157,8 @@ def test_a_simulation_is_seeded_says_so_and_is_not_to_be_published(command, run)
     result, folder = run(SIMULATIONS[command])
     if "vafl" not in SIMULATIONS[command]:
         assert (result["noise"]["from"], result["noise"]["seed"]) == ("seed", 0)
-        assert "bounds are on the mechanism with secret noise" in result["noise"]["words"]
-        assert "mechanism with secret noise" in (folder / "report.html").read_text()
+        assert "bounds assume secret noise" in result["noise"]["words"]
+        assert "bounds assume secret noise" in (folder / "report.html").read_text()
         assert "seeded-noise" not in json.dumps(result["privacy"])
     assert result["published"]["inside_bound"] == {}
     assert "for the auditor alone" in result["published"]["words"]

@@ -117,7 +117,7 @@ def test_an_interrupt_by_hand_leaves_a_partial_report_and_goes_on_in_workers(fol
             "interrupted " in text for text in entry["judged"]["not_tested"]
         )
     page = (folder / result["run"] / "report.html").read_text()
-    assert "The run was interrupted" in page
+    assert "the run was interrupted" in page
     assert "Incomplete evidence" in page
     resumed = ended(started(folder, "--cache cache --resume --jobs 2"), 0)[0]
     assert not resumed["interrupted"]

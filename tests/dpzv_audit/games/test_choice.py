@@ -181,7 +181,7 @@ def test_a_hunt_says_which_score_it_chose_and_on_how_many_runs(faulty, tmp_path,
     done = cli(f"hunt faulty:half_between --runs 100 --out {tmp_path}")
     assert done.code == 0
     shown = " ".join(done.out.replace("│", " ").split())
-    assert "low bits: what each number leaves on a coarse grid" in shown
+    assert "low bits: remainders on a coarse grid" in shown
     assert "chosen on 40 + 40 further runs" in shown
     (path,) = tmp_path.glob("*/result.json")
     game = read_json(path)["game"]
