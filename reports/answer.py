@@ -4,7 +4,7 @@
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import singledispatch
 
@@ -64,11 +64,10 @@ _MOST_ATTACKERS = 2
 _MOST_CLAIMS = 5
 MOST_ROWS = 8
 """Rows of a table beside a verdict; a line says how many there are more."""
-
-
 _UNTESTED = "other attackers and attacks, other data"
+"""Subjects that no result of one attack or audit is about."""
 _UNTESTED_LABELS = "other attackers and attacks, features, other data"
-"""What no result of one attack or audit speaks of."""
+"""The same of an attack on labels."""
 
 
 @singledispatch
@@ -80,16 +79,14 @@ def answer_of(result: Reported) -> Answer:
 @answer_of.register
 def _(result: AttackResult) -> Answer:
     attacks = sorted(successes(result), key=lambda attack: -attack.harm)
-    certified = {clean(result.attack): result.certified.epsilon_lower if result.certified else 0.0}
-    certified |= {clean(cell.attack): cell.certified or 0.0 for cell in result.beside if cell.method == result.method}
     over = None if result.success is None else result.success.over_trainings
-    count = "" if over is None else f", {over.count} training{'s' if over.count != 1 else ''}"
+    count = "" if over is None else f", {_counted(over.count, 'training')}"
     return Answer(
         judgement=_beyond(head_of(result), _UNTESTED_LABELS if result.metric == LABELS else _UNTESTED),
         subject=_subject(result, result.adversary),
         facts=_facts(result),
         caption=f"Attacks{count}",
-        rows=_of_one_metric([_of_success(attack, certified[attack.attack]) for attack in attacks]),
+        rows=_of_one_metric([_of_success(attack) for attack in attacks]),
         checks=_joined(_controls(result), _accuracy(result.utility)),
     )
 
@@ -132,7 +129,7 @@ def _(result: AttacksResult) -> Answer:
     counts = f", {min(trainings)} to {max(trainings)} trainings" if len(trainings) > 1 else ""
     if len(trainings) == 1:
         (count,) = trainings
-        counts = f", {count} training{'s' if count != 1 else ''}"
+        counts = f", {_counted(count, 'training')}"
     untested = sum(cell.state == "does not apply" for cell in result.attacks)
     left = f"{untested} pairs of attack and attacker do not apply here and were not tested" if untested else ""
     return Answer(
@@ -153,10 +150,10 @@ def _(result: MatrixResult) -> Answer:
     attacks, methods = set(map(attack_of, tried)), {cell.method for cell in tried}
     dataset = f", data set {clean(result.dataset)}" if result.dataset else ""
     failed = sum(cell.state == "failed" for cell in result.cells)
-    failures = f"{failed} cells failed and were not tested" if failed else ""
+    failures = f"{_counted(failed, 'cell')} failed, which tested nothing" if failed else ""
     return Answer(
         judgement=head_of(result),
-        subject=f"{_counted(attacks, 'attack')} on {_counted(methods, 'method')}{dataset}.",
+        subject=f"{_counted(len(attacks), 'attack')} on {_counted(len(methods), 'method')}{dataset}.",
         caption="Each attack where it finds most",
         rows=rows_of_cells(worst[:MOST_ROWS]),
         links=[cell.run or "" for cell in worst[:MOST_ROWS]],
@@ -168,8 +165,8 @@ def _(result: MatrixResult) -> Answer:
     )
 
 
-def _counted(items: Collection[object], name: str) -> str:
-    return f"{len(items)} {name}{'' if len(items) == 1 else 's'}"
+def _counted(count: int, name: str) -> str:
+    return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 
 def rows_of_cells(cells: Sequence[Cell]) -> list[Row]:
@@ -185,7 +182,7 @@ def _(result: VerifyResult) -> Answer:
     others = ", ".join(f"{count} {word}" for word, count in words.items())
     return Answer(
         judgement=head_of(result),
-        subject=f"{clean(result.claims_file.rpartition('/')[2])}: {_counted(result.claims, 'claim')}. "
+        subject=f"{clean(result.claims_file.rpartition('/')[2])}: {_counted(len(result.claims), 'claim')}. "
         f"The chance that any true claim here is called refuted is at most {result.level:g}.",
         caption="Claims, the gravest first",
         rows=[_of_claim(claim) for claim in claims[:_MOST_CLAIMS]],
@@ -197,13 +194,12 @@ def _(result: VerifyResult) -> Answer:
 
 def _choices(game: Mapping[str, object]) -> dict[str, str]:
     """Return which inputs a hunt chose, and which score; nothing where neither was chosen."""
-    chosen = {"variant": ("variant", "hunted"), "score": ("fitted_score", "fitted_on")}
-    facts = {name: [clean(game[key]) for key in keys if game.get(key)] for name, keys in chosen.items()}
     if "hunted" not in game:
         return {}
-    return {
-        name: ": ".join(texts) if name == "variant" else "; chosen on ".join(texts) for name, texts in facts.items()
-    }
+    variant, hunted, score, runs = (
+        clean(game.get(key, "")) for key in ("variant", "hunted", "fitted_score", "fitted_on")
+    )
+    return {"variant": f"{variant}: {hunted}"} | ({"score": f"{score}; chosen on {runs}"} if score else {})
 
 
 def _beyond(judgement: Judgement, untested: str) -> Judgement:
@@ -216,7 +212,7 @@ def _subject(result: Repeatable, *adversaries: str) -> str:
     on = f" on {clean(result.dataset)}" if result.dataset not in ("", "its own") else ""
     data = result.data
     sizes = [
-        f"{count:,} {name}{'' if count == 1 else 's'}"
+        _counted(count, name)
         for name, count in {"client": data.clients, "record": data.records}.items()
         if count is not None
     ]
@@ -269,8 +265,8 @@ def epsilons(privacy: Privacy, tradeoff: Tradeoff | None, stated: str = "") -> d
     return facts | ({"meaning": means} if means else {})
 
 
-def _of_success(attack: AttackSuccess, certified: float) -> Row:
-    word = _judged(leaks=attack.leaks, undecided=attack.undecided, certified=certified)
+def _of_success(attack: AttackSuccess) -> Row:
+    word = _judged(leaks=attack.leaks, undecided=attack.undecided, certified=attack.certified)
     word = word if attack.trusted else "a control failed"
     return _row(attack.attack, attack.metric, attack.value, attack.reference, word)
 

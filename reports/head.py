@@ -86,7 +86,8 @@ class AttackSuccess:
     """The success of one attack, `value`, beside the best baseline, `reference`, and a blind guess, `chance`.
 
     Those are None where a result has none. `leaks`: the success is above every baseline, as far as its intervals tell.
-    `undecided`: more trainings might show that it is. `trusted`: no control failed.
+    `undecided`: more trainings might show that it is. `trusted`: no control failed. `certified`: the epsilon that its
+    guesses of coins prove.
     """
 
     attack: str
@@ -98,6 +99,12 @@ class AttackSuccess:
     undecided: bool
     metric: str = LABELS
     trusted: bool = True
+    certified: float = 0.0
+
+    @property
+    def proves(self) -> bool:
+        """Whether its guesses prove an epsilon that does not print as 0."""
+        return self.certified >= LEAST_CERTIFIED
 
     @property
     def harm(self) -> float:
@@ -155,6 +162,7 @@ def successes(result: AttackResult) -> list[AttackSuccess]:
         undecided=few and not leaks and of_these_trainings(success)[1] >= (reference or 0.0),
         metric=clean(result.metric),
         trusted=not failed_controls(result, by_chance=FALSE_ALARM),
+        certified=0.0 if result.certified is None else result.certified.epsilon_lower,
     )
     return [own, *others]
 
@@ -180,6 +188,7 @@ def _of_cell(cell: Cell) -> AttackSuccess:
         undecided=few and not cell.clear and (cell.high or 0.0) >= (cell.reference or 0.0),
         metric=clean(cell.metric or LABELS),
         trusted=cell.controls_hold is not False,
+        certified=cell.certified or 0.0,
     )
 
 
@@ -390,7 +399,7 @@ def _of_attack(result: AttackResult) -> Judgement:
         if not recorded:
             step = NextStep("Repeat with more trainings", command=_again(words, "--trials", str(LEAST_TRAININGS)))
     else:
-        proven = result.certified is not None and result.certified.epsilon_lower >= LEAST_CERTIFIED
+        proven = any(attack.proves for attack in successes(result))
         word = "measured" if best.reference is None or proven else "no leak seen"
     if verdict is not None and not best.leaks:
         return _on_claim(result, verdict, _GATE)

@@ -4,6 +4,7 @@ import math
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
 from textwrap import wrap
 
 from dpzv_audit.base.grouping import grouped
@@ -13,7 +14,7 @@ from .answer import ATTACKERS, answer_of, epsilons
 from .curves import curves_figure, rounds_figure
 from .document import HEADING, Answer, Judgement, NextStep, Row
 from .figures import bars_figure, short
-from .head import FALSE_OR_UNPROVEN, RELATIONS, claim_in_words, head_of, judged, no_bound
+from .head import FALSE_OR_UNPROVEN, RELATIONS, claim_in_words, head_of, judged, no_bound, typed
 from .svg import ACCENT, DASHED, INK, LINES, MUTED, Chart
 from .text import as_claimed, capitalized, clean, lower_bound, percent, the, upper_bound, within
 from .verdicts import notes_on, words_of
@@ -159,7 +160,7 @@ def _(result: AccountResult) -> Judgement:
     against = ", ".join(filter(None, [f"against {the(privacy.adversary or 'adversary')}", relation]))
     if privacy.upper is None:
         why = no_bound(privacy)
-        return Judgement("no sound bound", f"ε {against}", f"{why[:1].upper()}{why[1:]}.", notes=notes)
+        return Judgement("no sound bound", f"ε {against}", f"{capitalized(why)}.", notes=notes)
     delta = "" if privacy.delta is None else f" at δ = {as_claimed(privacy.delta)}"
     about = f"ε ≤ {upper_bound(privacy.upper, privacy.claimed)}{delta} {against}"
     return Judgement("bounded", about, "No ε is claimed; theory proves this one.", notes=notes, step=_audit_of(result))
@@ -190,6 +191,8 @@ def _unproven(result: AccountResult) -> list[str]:
 _ASKED = {"--sigma", "--noise-multiplier", "--epsilon", "--delta", "--adversary", "--neighbours", "--also", "--out"}
 """Flags of `account` that `calibrate` does without, or gets with other values."""
 _SWITCHES = {"--all", "--fast", "--explain"}
+_AUDITED = {"--epsilon", "--delta", "--calibration", "--sigma", "--clip", "--sample-rate", "--set", "--dataset"}
+"""Flags of a method's account that `audit method` takes too: with others it would audit another claim."""
 
 
 def _noise_for(result: AccountResult) -> NextStep:
@@ -204,7 +207,7 @@ def _noise_for(result: AccountResult) -> NextStep:
         )
     kept = _without((result.command_line or [])[2:], _ASKED, _SWITCHES)
     values = {"epsilon": privacy.claimed, "delta": privacy.delta}
-    claim = [f"--{name}={as_claimed(value)}" for name, value in values.items() if value is not None]
+    claim = [f"--{name}={typed(value)}" for name, value in values.items() if value is not None]
     claim += [f"--adversary={privacy.adversary}", f"--neighbours={privacy.neighbours}"]
     command = shlex.join(["dpzv-audit", "calibrate", *kept, *map(clean, claim)])
     instead = f"State ε ≤ {upper_bound(privacy.upper, privacy.claimed)} instead"
@@ -217,8 +220,10 @@ def _audit_of(result: AccountResult) -> NextStep:
     subject = ["system", "our_vfl:train"]
     if "--defence" in words:
         subject = ["defence", words[words.index("--defence") + 1]]
+        subject += [word for flag, value in pairwise(words) if flag == "--defence-set" for word in (flag, value)]
     elif result.method:
         subject = ["method", clean(result.method)]
+        subject += [word for flag, value in pairwise(words) if flag in _AUDITED for word in (flag, value)]
     command = shlex.join(["dpzv-audit", "audit", *subject])
     return NextStep("Audit what runs, which may release more than is stated", command=command)
 

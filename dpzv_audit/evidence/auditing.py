@@ -31,7 +31,7 @@ from .sections import Provenance, configured, provenance, published_simulation
 from .sentences import said
 from .verdict import Theory, decide, largest_gating
 
-WHOEVER = "anyone who sees the view"
+ANYONE = "anyone who sees the view"
 """The adversary of a bound on a mechanism, which names no party: it sees the answer of each run."""
 
 
@@ -244,7 +244,7 @@ def _of_mechanism(
     bounded = bounded_by(replace(trials, delta=delta), audit, delta=delta, pilots=trials.pilots)
     scores = bounded.scores
     own = "as the mechanism has it"
-    claim = Claimed(epsilon, delta, WHOEVER, own)
+    claim = Claimed(epsilon, delta, ANYONE, own)
     theory = Theory()
     privacy = section(theory, claim, bounded, warnings=warnings)
     ceiling = max(bound.ceiling for bound in bounded.bounds if can_refute(bound))
@@ -256,7 +256,7 @@ def _of_mechanism(
         "mechanism": path,
         "canary": f"{own}: the mechanism draws both data sets",
         "neighbours": own,
-        "adversary": WHOEVER,
+        "adversary": ANYONE,
         "score": SCORES[scores.kind],
         **(facts or {}),
         **scores.runs,
