@@ -133,15 +133,15 @@ class TrainingConfig(BaseModel):
             return records // self.batch_size
         return math.floor(1.0 / self.sample_rate)
 
-    def pace(self, round_: int, records: int) -> float:
-        """Return what share of its rates a round has, above 0 and at most 1.
+    @property
+    def rates_fall(self) -> bool:
+        """Return whether rates fall evenly from round to round, towards 0 after the last.
 
         Labels that are wrong are learnt last, by what large steps at the end of a training make of few records.
         """
-        falls = self.rate_schedule == "linear"
         if self.rate_schedule == "auto":
-            falls = label_release(self.defences) is not None
-        return 1.0 - round_ / rounds_of(self, records) if falls else 1.0
+            return label_release(self.defences) is not None
+        return self.rate_schedule == "linear"
 
     @property
     def all_at_once(self) -> bool:
@@ -362,7 +362,7 @@ def rounds_of(config: TrainingConfig, records: int) -> int:
     most = limits.MOST_ROUNDS
     if config.epochs * each > most:
         epochs = f"epochs is {config.epochs}, of {each:,} rounds each"
-        raise InputError(f"{epochs}, must make at most {most:,} rounds in all")
+        raise InputError(f"{epochs}; use fewer, at most {most:,} rounds in all")
     return config.epochs * each
 
 

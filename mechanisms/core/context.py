@@ -278,7 +278,7 @@ class TrainingData:
     def named_labels(self, batch: Batch) -> Tensor:
         """Return labels (K, B) of `batch`, one class a record where they are soft too."""
         if self.labels.dim() == 1:
-            return self.labels[batch.ids]
+            return self.labels.index_select(0, batch.ids.flatten()).view(batch.ids.shape)
         return self.labels.gather(1, batch.ids)
 
 

@@ -1,6 +1,6 @@
 """The parties of one run as a stack of K replicas: their models, the server's table of embeddings, and evaluation."""
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -79,11 +79,17 @@ class Federation:
         self.records = data.records
         check_sizes(config, records=self.records, clients=len(data.features))
         self.steps_per_pass = config.steps_per_pass(self.records)
+        self._rounds = rounds_of(config, self.records)
+        self._rates_fall = config.rates_fall
         self.offset = 0
         widths = {block.shape[3] if block.dim() == 4 else 0 for block in data.features}
         if config.shift and (len(widths) > 1 or 0 in widths):
             right = "use 0 where clients hold other than pictures of one width, cut into strips"
             raise InputError(right, "shift", config.shift)
+        behaviours = context.behaviours.items()
+        # Sorted once: to ask an object for a protocol's methods in every round costs as much as a matrix product.
+        self._uploaders = {m: b for m, b in behaviours if isinstance(b, ClientBehaviour)}
+        self._steppers = {m: b for m, b in behaviours if isinstance(b, GradientBehaviour)}
         self.channel = Channel(context.observers) if context.channel is None else context.channel
         self.traffic: list[tuple[int, int]] = []
         client_models, server_model = architectures_of(data, config)
@@ -128,20 +134,21 @@ class Federation:
         message = Message(round_, number, SERVER, "embeddings", sent, batch.members, size, batch.sizes)
         return self.channel.send(message)
 
-    def deviation(self, number: int, round_: int, own_round: int, batch: Batch) -> Tensor | None:
-        """Return what client `number` sends in place of its two embeddings, (K, 2, B, width); None: it obeys.
+    def deviations(self, numbers: Iterable[int], round_: int, own_round: int, batch: Batch) -> dict[int, Tensor]:
+        """Return what those of the clients that deviate send in place of two embeddings, (K, 2, B, width) by client.
 
         Raises `ValueError` for embeddings of another shape.
         """
-        behaviour = self.context.behaviours.get(number)
-        if not isinstance(behaviour, ClientBehaviour):
-            return None
+        sent = {}
         shape = (self.stack, 2, batch.ids.shape[1], self.width)
-        turn = ClientTurn(round_, number, own_round, batch, shape, self.dtype, self.device)
-        uploads = behaviour.uploads(turn)
-        if uploads is not None and uploads.shape != shape:
-            raise ValueError(f"client {number} sends embeddings of shape {tuple(uploads.shape)}; use {shape}")
-        return uploads
+        for number in sorted(self._uploaders.keys() & numbers):
+            turn = ClientTurn(round_, number, own_round, batch, shape, self.dtype, self.device)
+            uploads = self._uploaders[number].uploads(turn)
+            if uploads is not None and uploads.shape != shape:
+                raise ValueError(f"client {number} sends embeddings of shape {tuple(uploads.shape)}; use {shape}")
+            if uploads is not None:
+                sent[number] = uploads
+        return sent
 
     def embed(self, number: int, batch: Batch) -> Tensor:
         """Return embeddings (K, B, width) of `batch` under a client's present model."""
@@ -163,10 +170,8 @@ class Federation:
 
     def step_client(self, number: int, gradient: Tensor) -> None:
         """Step client `number` by `gradient` (K, d), or by what it makes of that where it has a rule of its own."""
-        behaviour = self.context.behaviours.get(number)
-        if isinstance(behaviour, GradientBehaviour):
-            gradient = behaviour.own_gradient(gradient)
-        self.optimizers[number].step(gradient)
+        behaviour = self._steppers.get(number)
+        self.optimizers[number].step(gradient if behaviour is None else behaviour.own_gradient(gradient))
 
     def begin(self, round_: int) -> None:
         """Set what a round has of its own: all parties' rates, and by how much pictures are moved.
@@ -177,11 +182,11 @@ class Federation:
         if shift:
             drawn = generator(self.streams.seed, Purpose.SHIFTS, round_)
             self.offset = int(drawn.integers(-shift, shift + 1))
-        last = rounds_of(self.config, self.records) - 1
-        pace = self.config.pace(min(round_, last), self.records)
-        own = self.config.server_rate, *[self.config.client_rate] * len(self.clients)
-        for optimizer, rate in zip(self.optimizers, own, strict=True):
-            optimizer.rate = rate * pace
+        if self._rates_fall:
+            left = 1.0 - min(round_, self._rounds - 1) / self._rounds
+            own = self.config.server_rate, *[self.config.client_rate] * len(self.clients)
+            for optimizer, rate in zip(self.optimizers, own, strict=True):
+                optimizer.rate = rate * left
 
     def server_batch(self, rows: Tensor, batch: Batch) -> ServerBatch:
         """Return what the server steps by: `rows` (K, B, M * width) with labels and weights of `batch`."""

@@ -5,9 +5,8 @@ sends takes the place of what it should send, and it steps by an answer as it li
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -64,23 +63,18 @@ class ZerothOrderParty:
             self.total.zero_()
 
 
-@dataclass(frozen=True)
-class Turn:
+class Turn(NamedTuple):
     """The clients that are active in a round, by number, and the batch that they all work on.
 
-    `own_round` is the number of this round among those of the client that drew the batch. `deviating` holds what
-    clients that deviate send, (K, 2, B, width) each, in place of their embeddings.
+    `own_round` is the number of this round among those of the client that drew the batch. `honest` clients send what
+    the protocol says; `deviating` holds what the others send in place of their embeddings, (K, 2, B, width) each.
     """
 
     clients: Sequence[int]
+    honest: Sequence[int]
     own_round: int
     batch: Batch
     deviating: Mapping[int, Tensor]
-
-    @property
-    def honest(self) -> list[int]:
-        """Return the active clients that send what the protocol says."""
-        return [number for number in self.clients if number not in self.deviating]
 
 
 A = TypeVar("A", bound=AsyncConfig)
@@ -120,16 +114,17 @@ class AsyncRun(Generic[A]):
         numbers = fed.numbers if self.config.all_at_once else (next(self._active),)
         drawer = fed.clients[numbers[0] - 1]
         own_round = drawer.rounds
-        batch = drawer.next_batch(max(self._repeats.get(m, 1) for m in numbers), fed.steps_per_pass)
+        repeats = max([self._repeats.get(m, 1) for m in numbers]) if self._repeats else 1
+        batch = drawer.next_batch(repeats, fed.steps_per_pass)
         for other in numbers[1:]:
             fed.clients[other - 1].rounds += 1
-        sent = {m: fed.deviation(m, self.round, own_round, batch) for m in numbers if m in self.parties}
-        turn = Turn(numbers, own_round, batch, {m: uploads for m, uploads in sent.items() if uploads is not None})
-        for number in turn.honest:
+        deviating = fed.deviations(numbers, self.round, own_round, batch) if self.parties else {}
+        honest = [number for number in numbers if number not in deviating] if deviating else numbers
+        for number in honest:
             if number in self.parties:
                 direction = partial(self.parties[number].directions.at, own_round)
                 fed.channel.note(number, self.round, "direction", direction)
-        return turn
+        return Turn(numbers, honest, own_round, batch, deviating)
 
     def embed_both_ways(self, turn: Turn, first: float, second: float) -> dict[int, Tensor]:
         """Return embeddings of the batch at w + `first` u and w + `second` u by client, (K, 2, B, width) each."""

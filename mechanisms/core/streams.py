@@ -53,7 +53,9 @@ class Blocks(ABC, Generic[T]):
     streams: Streams
     per_block: int
     drawn = 0
-    _ready: tuple[tuple[int, bytes | None], Sequence[T]] | None = None
+    _block = -1
+    _key: bytes | None = None
+    _ready: Sequence[T] = ()
 
     @abstractmethod
     def _draw(self, block: int) -> Sequence[T]:
@@ -62,10 +64,9 @@ class Blocks(ABC, Generic[T]):
     def at(self, round_: int) -> T:
         """Return what is drawn for round `round_`, from 0."""
         block, place = divmod(round_, self.per_block)
-        name = block, key_of(self.streams.seed)
-        if self._ready is None or self._ready[0] != name:
-            self._ready = name, self._draw(block)
-        return self._ready[1][place]
+        if block != self._block or self._key != key_of(self.streams.seed):
+            self._block, self._key, self._ready = block, key_of(self.streams.seed), self._draw(block)
+        return self._ready[place]
 
     def next(self) -> T:
         """Return what is drawn for the next round."""
@@ -75,7 +76,7 @@ class Blocks(ABC, Generic[T]):
     def skip_to(self, rounds: int) -> None:
         """Go to where `rounds` rounds have been drawn."""
         self.drawn = rounds
-        self._ready = None
+        self._block, self._ready = -1, ()
 
 
 def cyclic(clients: int) -> Iterator[int]:

@@ -7,7 +7,7 @@ import torch
 from mechanisms import METHODS
 from mechanisms.controls import frozen_clients
 from mechanisms.core.context import RunContext
-from mechanisms.core.federation import moved
+from mechanisms.core.federation import Federation, moved
 
 from ...helpers.built_in import new_run, train
 from ...helpers.refusals import refused
@@ -36,7 +36,11 @@ def pictures():
 )
 def test_rates_fall_to_nothing_where_labels_are_privatised_or_it_is_asked_for(options, shares):
     config = configured(**options)
-    assert [config.pace(round_, 40) for round_ in (0, 4, 7)] == shares
+    federation = Federation(pictures(), config, RunContext(seed=0))
+    for round_, share in zip((0, 4, 7, 8), [*shares, shares[-1]], strict=True):
+        federation.begin(round_)
+        rates = [optimizer.rate for optimizer in federation.optimizers]
+        assert rates == [share * config.server_rate] + [share * config.client_rate] * 2
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if "rate_schedule" in METHODS[name].config.model_fields])
