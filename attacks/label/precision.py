@@ -115,8 +115,9 @@ def replayable(setting: AttackSetting) -> str | None:
         return "it releases no noised scalar, whose bits the attack reads"
     if label_release(config.defences) is not None:
         return "its labels are privatised by secret draws, so its state cannot be computed again"
-    if config.server_update == "dp-sgd" and config.top_model and config.server_rate > 0:
-        return "its server draws secret noise (server_update dp-sgd), so its state cannot be computed again"
+    if config.server_noised and config.top_model and config.server_rate > 0:
+        update = config.server_update
+        return f"its server draws secret noise (server_update {update}), so its state cannot be computed again"
     return None
 
 

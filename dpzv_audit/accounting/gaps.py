@@ -125,9 +125,11 @@ def _gaps_of_part(
         return ("undefined",)
     # `server_mu` counts the planned participations, which a malicious client does not keep to.
     planned_updates = release.server_mu is not None and adversary != "malicious-client"
+    noised = planned_updates or release.server_noise_multiplier is not None
     closed = {
         "joint-zo": scalars,
-        "dp-sgd": planned_updates or release.server_noise_multiplier is not None,
+        "dp-sgd": noised,
+        "dp-zo": noised,
         "released": release.channel != "embedding",
         "frozen": True,
         "none": True,

@@ -18,7 +18,7 @@ takes part (`mechanisms.core.config`, `dpzv_audit.games.transcript`), and what s
 `bounds`).
 """
 ClipRule = Literal["symmetric", "paper-one-sided"]
-ServerUpdate = Literal["sgd", "zo", "frozen", "dp-sgd", "joint-zo", "released", "none"]
+ServerUpdate = Literal["sgd", "zo", "frozen", "dp-sgd", "dp-zo", "joint-zo", "released", "none"]
 IdsVisibility = Literal["secret", "public"]
 Channel = Literal["scalar", "gradient", "embedding", "zo-gradient"]
 ClipScope = Literal["record", "batch"]
@@ -90,9 +90,9 @@ class Release:
             floating point.
         server_mu: Gaussian-DP parameter, under the relation asked about, of all the server's own noised updates; None:
             not given. It counts the participations that are planned: against a malicious client it closes nothing.
-        server_noise_multiplier: dp-sgd on the batch of each round: noise on the summed gradients over their per-record
-            clip; None: not given so. Give one of the two: this one where participations are random, since both channels
-            then share a batch.
+        server_noise_multiplier: dp-sgd or dp-zo on the batch of each round: noise on the sum over what is clipped of
+            each record, in clips; None: not given so. Give one of the two: this one where participations are random,
+            since both channels then share a batch.
     """
 
     batch_size: int
@@ -215,7 +215,7 @@ class Release:
         return self.sigma / self.sensitivity(neighbours)
 
     def participation_mu(self, neighbours: NeighbourRelation) -> float:
-        """Return the Gaussian-DP mu of one participation: q messages, and dp-sgd's update where it is on the batch.
+        """Return the Gaussian-DP mu of one participation: q messages, and the server's update on the same batch.
 
         sqrt(q / z^2 + 1 / z_s^2), where z_s = `server_noise_multiplier`, halved where a record is replaced.
         """

@@ -70,9 +70,9 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
         distinct_ids: The server refuses a batch with a record twice.
     Server and clients:
         server_update NAME: How the server learns; none by default. none (no parameters), joint-zo, released (it moves
-            by the noised messages alone), frozen, dp-sgd, sgd or zo.
+            by the noised messages alone), frozen, dp-sgd, dp-zo, sgd or zo.
         server_mu X: Gaussian-DP mu of the server's own updates. It covers all noised updates together.
-        server_noise_multiplier Z: Noise over clip of dp-sgd, for each batch. Instead of --server-mu.
+        server_noise_multiplier Z: Noise over clip of dp-sgd or dp-zo, for each batch. Instead of --server-mu.
         client_update NAME: zeroth-order (default), first-order or frozen.
     Conditions:
         ids NAME: Batch ids: secret (default) or public. Public ids can be read on the wire.

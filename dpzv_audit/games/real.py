@@ -123,7 +123,7 @@ class RealTrials:
             return "residuals" if game.knows_ids else "mixture"
         if game.adversary == "release":
             return "membership"
-        return "replay" if sees_all and config.server_update != "dp-sgd" else "fitted"
+        return "replay" if sees_all and not config.server_noised else "fitted"
 
     @property
     def _joint_zo(self) -> bool:

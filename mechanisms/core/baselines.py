@@ -18,9 +18,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from dpzv_audit.accounting import Release, calibrate
+from dpzv_audit.accounting import Release, calibrate, sigma_from_paper
 from dpzv_audit.accounting.release import ServerUpdate, batches_reach_further
 from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.findings import NeighbourRelation
 from dpzv_audit.base.seeds import Purpose
 
 from .config import AsyncConfig, Bits, ProtectedConfig, active_clients
@@ -199,7 +200,8 @@ def calibrated(config: P, deployment: Deployment) -> P:
     """Return `config` with the `dp_sigma` that follows from its epsilon, or as it is where none is given.
 
     With calibration `messages` the noised messages alone are accounted, as if the clients' and the server's states and
-    the low bits of floating-point noise told nothing more; with `sound` they must not.
+    the low bits of floating-point noise told nothing more; with `sound` they must not. With `paper` the noise follows
+    from theorem 5.1 of paper 001, as DPZV's own does: one message a round, and batches that hide who is in them.
 
     Raises:
         InputError: Calibration is `sound` and no sound bound exists; the line names the gap.
@@ -211,9 +213,11 @@ def calibrated(config: P, deployment: Deployment) -> P:
     release = channel_release(
         unit, replace(deployment, seeded_noise=False, seeded_batches=False, data_dependent_side=False)
     )
+    claim = channel_protection(config)
+    if config.calibration == "paper":
+        return config.model_copy(update={"dp_sigma": _papers_sigma(config, release, claim.neighbours)})
     if config.calibration == "messages":
         release = replace(release, client_update="frozen", server_update="none", noise="exact")
-    claim = channel_protection(config)
     answer = calibrate(
         release,
         unknown="sigma",
@@ -226,6 +230,14 @@ def calibrated(config: P, deployment: Deployment) -> P:
         rule = f" with dp {config.dp}; use another setting: {answer.reason}"
         raise InputError(rule, "calibration", config.calibration)
     return config.model_copy(update={"dp_sigma": float(answer.value)})
+
+
+def _papers_sigma(config: ProtectedConfig, release: Release, neighbours: NeighbourRelation) -> float:
+    """Return r s sqrt(T) / mu, with the rate r = B/D and the most s that one message moves; see `sigma_from_paper`."""
+    assert config.epsilon is not None
+    clip = release.sensitivity(neighbours) / 2.0 * release.batch_size
+    size = release.nominal_records
+    return sigma_from_paper(config.epsilon, config.delta, clip=clip, dataset_size=size, rounds=release.rounds)
 
 
 class BaselineRun(AsyncRun[P]):

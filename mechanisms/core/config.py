@@ -245,8 +245,8 @@ class ProtectedConfig(AsyncConfig):
     """Target epsilon from which dp_sigma follows, if given."""
     delta: Delta = 1e-5
     """Delta of the target."""
-    calibration: Literal["messages", "sound"] = "messages"
-    """Noise follows from the target by the messages alone, or only where that is sound."""
+    calibration: Literal["paper", "messages", "sound"] = "messages"
+    """How noise follows from the target: as theorem 5.1 counts, by all messages alone, or only where that is sound."""
     neighbours: Literal["replace-record", "zero-out", "replace-label"] | None = None
     """Neighbours; by default replace-record for embeddings, replace-label for gradients."""
 

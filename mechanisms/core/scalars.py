@@ -18,6 +18,7 @@ from torch import Tensor
 from dpzv_audit.accounting import Release, sigma_from_paper, sigma_sound
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.limits import MOST_DIRECTIONS, MOST_ROUNDS
+from dpzv_audit.base.seeds import Purpose
 
 from .baselines import stated
 from .config import AsyncConfig, Delta, Positive, TrainingConfig
@@ -46,13 +47,13 @@ class ScalarConfig(AsyncConfig):
     smoothing: Positive = 1e-3
     """Smoothing parameter of the clients, lambda."""
     server_smoothing: Positive = 1e-3
-    """Smoothing of the server, lambda_0, for zo and joint-zo."""
-    server_update: Literal["sgd", "zo", "joint-zo", "dp-sgd", "frozen"] = "sgd"
+    """Smoothing of the server, lambda_0, for zo, dp-zo and joint-zo."""
+    server_update: Literal["sgd", "zo", "joint-zo", "dp-sgd", "dp-zo", "frozen"] = "sgd"
     """How the server trains its top model."""
     server_clip: Positive = 1.0
-    """Per-record gradient clip of dp-sgd."""
+    """Clip of a record at the server: of its gradient (dp-sgd), or of its loss difference (dp-zo)."""
     server_noise_multiplier: float = Field(0.0, ge=0)
-    """dp-sgd: noise on the sum over the batch, as a multiple of server_clip."""
+    """dp-sgd, dp-zo: noise on the sum over the batch, as a multiple of server_clip."""
     perturbation: Literal["functional", "in-place"] = "functional"
     """Perturb copies, or in place with u drawn again from its seed (MeZO)."""
     directions: int = Field(1, ge=1, le=MOST_DIRECTIONS)
@@ -73,8 +74,13 @@ class ScalarConfig(AsyncConfig):
         yield claimed and one_sided, infinite
         averaged = self.directions > 1 and self.perturbation == "in-place"
         yield averaged, "directions above 1 needs perturbation functional"
-        noiseless = self.server_update == "dp-sgd" and self.server_noise_multiplier == 0.0
-        yield noiseless, "server_update dp-sgd needs server_noise_multiplier above 0"
+        noiseless = self.server_noised and self.server_noise_multiplier == 0.0
+        yield noiseless, f"server_update {self.server_update} needs server_noise_multiplier above 0"
+
+    @property
+    def server_noised(self) -> bool:
+        """Return whether the server steps by a release of its own, which is clipped, noised and accounted."""
+        return self.server_update in ("dp-sgd", "dp-zo")
 
     def check_sampler(self) -> None:
         """Raise `InputError` where sound calibration does not know how often a record takes part."""
@@ -131,9 +137,9 @@ def scalar_release(config: ScalarConfig, plan: Plan, deployment: Deployment) -> 
 def _server_noise(config: ScalarConfig) -> float | None:
     """Return the noise multiplier of the server's own release, None where it makes none.
 
-    dp-sgd steps on the batch of each round: a record joins both releases or neither, however often it takes part.
+    The server steps on the batch of each round: a record joins both releases or neither, however often it takes part.
     """
-    return config.server_noise_multiplier if config.server_update == "dp-sgd" else None
+    return config.server_noise_multiplier if config.server_noised else None
 
 
 def _sigma(config: ScalarConfig, plan: Plan, deployment: Deployment) -> float:
@@ -157,14 +163,25 @@ class NoisedScalars:
     computes in floating point; `noise` has one draw per round, in the unit of `sums`.
     """
 
-    def __init__(self, config: ScalarConfig, sigma: float, context: RunContext) -> None:
-        """`sigma` is the standard deviation of the noise on the mean."""
-        self._config = config
+    def __init__(
+        self,
+        config: ScalarConfig,
+        sigma: float,
+        context: RunContext,
+        *,
+        clip: float | None = None,
+        clip_rule: ClipRule | None = None,
+        purpose: Purpose = Purpose.NOISE,
+    ) -> None:
+        """`sigma` is the standard deviation of the noise on the mean; `clip` and `clip_rule` stand in for its own."""
+        self._size = config.batch_size
+        self._clip = clip or config.clip
+        self._rule = clip_rule or config.clip_rule
         self._dtype = dtype_of(config)
         total = sigma * config.batch_size
-        self.grid = Grid.of(config.noise, config.clip, total, bits=SCALAR_BITS)
+        self.grid = Grid.of(config.noise, self._clip, total, bits=SCALAR_BITS)
         std = sigma if self.grid is None else total
-        self.noise = GaussianNoise(std, context.noise_streams(self._dtype), grid=self.grid)
+        self.noise = GaussianNoise(std, context.noise_streams(self._dtype), purpose=purpose, grid=self.grid)
 
     def sums(self, differences: Tensor, scale: float, weights: Tensor | None) -> Tensor:
         """Return what noise is added to, (K,): whole numbers of steps in float64; without a grid the clipped mean.
@@ -172,13 +189,12 @@ class NoisedScalars:
         `differences` (K, B), which are changed in place, times `scale` are the delta_i; `weights` (K, B), 0 or 1, say
         which records count. On the grid one record moves its sum by at most 2^(bits + 1) where it is replaced.
         """
-        config = self._config
         if self.grid is None:
-            clipped = clip(differences.mul_(scale), config.clip, config.clip_rule)
+            clipped = clip(differences.mul_(scale), self._clip, self._rule)
             if weights is not None:
                 clipped = clipped * weights
-            return clipped.sum(1).mul_(1.0 / config.batch_size)
-        steps = nearest_steps(differences, scale, self.grid, config.clip_rule)
+            return clipped.sum(1).mul_(1.0 / self._size)
+        steps = nearest_steps(differences, scale, self.grid, self._rule)
         if weights is not None:
             steps.mul_(weights)
         return steps.sum(1, dtype=torch.float64)
@@ -187,7 +203,7 @@ class NoisedScalars:
         """Return noised sums (K,) as they are released: the mean, in the run's precision."""
         if self.grid is None:
             return sums
-        return sums.mul(self.grid.step / self._config.batch_size).to(self._dtype)
+        return sums.mul(self.grid.step / self._size).to(self._dtype)
 
 
 def released_scalars(config: ScalarConfig, deployment: Deployment) -> tuple[Release, ...]:

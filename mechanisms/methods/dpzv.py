@@ -7,7 +7,8 @@ both updates and the server's state is a function of released values.
 
 The scalar (eqs. 7 and 8) is that of `core/scalars.py`. The server: `sgd` and `zo` step by true labels without noise
 (options i, ii); `joint-zo` perturbs the server in the same two evaluations and steps by the released scalar; `dp-sgd`
-clips and noises per-record gradients; `frozen` does nothing.
+clips and noises per-record gradients; `dp-zo` clips and noises per-record loss differences at w_0 +- lambda_0 u_0, as
+theorem B.1 counts (2 sigma_dp^2 d_0 in its G_0), while algorithm 1 has neither; `frozen` does nothing.
 """
 
 from dataclasses import replace
@@ -49,15 +50,28 @@ class ServerTrainer:
         self.update = config.server_update if d and config.server_rate > 0 else "frozen"
         count = config.directions if self.update == "joint-zo" else 1
         self.party = ZerothOrderParty(federation, SERVER, "sphere", count=count)
-        std = config.server_noise_multiplier * config.server_clip if self.update == "dp-sgd" else 0.0
+        noised = config.server_noised and self.update != "frozen"
+        std = config.server_noise_multiplier * config.server_clip if noised else 0.0
+        self._scalars = NoisedScalars(
+            config,
+            std / config.batch_size,
+            federation.context,
+            clip=config.server_clip,
+            clip_rule="symmetric",
+            purpose=Purpose.SERVER_NOISE,
+        )
         # A Poisson batch of so many that it matters never has twice the records it is expected to have.
         grid = Grid.of(config.noise, config.server_clip, std, bits=GRADIENT_BITS, records=config.batch_size)
-        self.noise = GaussianNoise(
-            std / config.batch_size if grid is None else std,
-            federation.context.noise_streams(federation.dtype),
-            shape=(d,),
-            purpose=Purpose.SERVER_NOISE,
-            grid=grid,
+        self.noise = (
+            self._scalars.noise
+            if self.update == "dp-zo"
+            else GaussianNoise(
+                std / config.batch_size if grid is None else std,
+                federation.context.noise_streams(federation.dtype),
+                shape=(d,),
+                purpose=Purpose.SERVER_NOISE,
+                grid=grid,
+            )
         )
 
     def loss_differences(self, round_: int, batch: ServerBatch, uploads: Tensor, slot: slice) -> Tensor:
@@ -88,17 +102,30 @@ class ServerTrainer:
         elif self.update == "sgd":
             self._fed.train_server(batch)
         elif self.update == "zo":
-            self._fed.step_server(self._zeroth_order_gradient(round_, batch))
+            self._step_along(round_, self._own_derivative(round_, batch))
         elif self.update == "dp-sgd":
             self._fed.step_server(self._private_gradient(batch))
+        elif self.update == "dp-zo":
+            self._step_along(round_, self._noised_derivative(round_, batch))
 
-    def _zeroth_order_gradient(self, round_: int, batch: ServerBatch) -> Tensor:
-        """Return the server's own two-point estimate (eq. 3) of the batch loss, neither clipped nor noised."""
-        rows = batch.rows.repeat_interleave(2, 0)
-        differences = self._moved_differences(round_, rows, batch.labels)
-        scale = 2.0 * self._config.server_smoothing * self._config.batch_size
-        scalar = batch.counted(differences).sum(1, keepdim=True) / scale
-        return self.party.directions.at(round_) * scalar
+    def _step_along(self, round_: int, derivative: Tensor) -> None:
+        """Step w_0 by the two-point estimate of the batch loss's gradient (eq. 3): its `derivative` (K,) along u_0."""
+        self._fed.step_server(self.party.directions.at(round_) * derivative.unsqueeze(1))
+
+    def _own_differences(self, round_: int, batch: ServerBatch) -> Tensor:
+        """Return losses at w_0 + lambda_0 u_0 less losses at w_0 - lambda_0 u_0, (K, B), at the table's rows."""
+        return self._moved_differences(round_, batch.rows.repeat_interleave(2, 0), batch.labels)
+
+    def _own_derivative(self, round_: int, batch: ServerBatch) -> Tensor:
+        """Return the derivative of the batch loss along u_0, (K,), neither clipped nor noised."""
+        differences = batch.counted(self._own_differences(round_, batch))
+        return differences.sum(1) / (2.0 * self._config.server_smoothing * self._config.batch_size)
+
+    def _noised_derivative(self, round_: int, batch: ServerBatch) -> Tensor:
+        """Return the mean of the records' derivatives along u_0, each clipped to `server_clip`, with noise, (K,)."""
+        scale = 1.0 / (2.0 * self._config.server_smoothing)
+        sums = self._scalars.sums(self._own_differences(round_, batch), scale, batch.weights)
+        return self._scalars.scalars(sums + self.noise.next())
 
     def _private_gradient(self, batch: ServerBatch) -> Tensor:
         """Return the DP-SGD gradient: per-record gradients clipped to `server_clip`, summed, noised and averaged."""
@@ -233,13 +260,15 @@ def _first_occurrences(ids: Tensor) -> Tensor:
 
 def _protection(config: DPZVConfig) -> Protection:
     scalars = config.sigma != 0.0 if config.sigma is not None else config.calibration != "none"
-    server = config.server_update == "dp-sgd" and config.server_rate > 0 and config.top_model
+    server = config.server_noised and config.server_rate > 0 and config.top_model
     if scalars:
         words = "the scalar from the server to the client, hence labels; nothing protects the embeddings sent up"
         if config.server_update == "joint-zo":
             words += "; the server's state is a function of released scalars"
+        elif server:
+            words += "; the server's updates have noise of their own"
     elif server:
-        words = "the server's own gradients; nothing protects the scalars, or the embeddings sent up"
+        words = "the server's own updates; nothing protects the scalars, or the embeddings sent up"
     else:
         words = Protection.words
     return Protection(

@@ -34,6 +34,7 @@ NOISY = [
     ("dpzv", {}),
     ("dpzv", {"sampler": "poisson", "sigma": 0.3, "activation": "random"}),
     ("dpzv", {"server_update": "dp-sgd", "server_noise_multiplier": 1.0}),
+    ("dpzv", {"server_update": "dp-zo", "server_noise_multiplier": 1.0}),
     ("dpzv-sound", {"epsilon": 4.0}),
     ("dp-zo", {"sigma": 0.3}),
     ("split", {"dp": "gradient", "dp_sigma": 0.3}),

@@ -211,7 +211,7 @@ def test_a_public_rate_needs_poisson_batches():
             build_config(DPZVConfig, {"sampler": "poisson", "sample_rate": rate})
 
 
-@pytest.mark.parametrize("update", ["joint-zo", "dp-sgd"])
+@pytest.mark.parametrize("update", ["joint-zo", "dp-sgd", "dp-zo"])
 def test_float_noise_is_a_gap_of_every_bound_and_grid_noise_of_none(update):
     """The same number either way; beside `floating-point` it is not sound, and nothing takes it for the tightest."""
     options = {"batch_size": 6, "server_update": update, "server_noise_multiplier": 5.0}

@@ -42,7 +42,8 @@ class Reference(Parties):
         }
         self.scalar_noise = GaussianNoise(1.0, own)
         if 0 in sizes:
-            self.server_noise = GaussianNoise(1.0, own, shape=(sizes[0],), purpose=Purpose.SERVER_NOISE)
+            shape = () if config.server_update == "dp-zo" else (sizes[0],)
+            self.server_noise = GaussianNoise(1.0, own, shape=shape, purpose=Purpose.SERVER_NOISE)
         self.pending = {m: [] for m in sizes}
         self.clipped_records = 0
         self.fill_table()
@@ -82,17 +83,22 @@ class Reference(Parties):
     def released(self, differences):
         """The scalar: clipped differences and noise, on the grid or in floating point."""
         config = self.config
-        step = config.clip / 2**20
+        unit = (2 if config.difference == "central" else 1) * config.smoothing
+        least = -config.clip if config.clip_rule == "symmetric" else -math.inf
         noise = self.scalar_noise.next().item() * config.sigma * config.batch_size
+        return self.noised_mean([d / unit for d in differences.values()], noise, least, config.clip)
+
+    def noised_mean(self, deltas, noise, least, clip):
+        """The sum of clipped numbers with noise, on the grid or in floating point, over the batch size."""
+        step = clip / 2**20
+        on_grid = self.config.noise == "grid"
         total = torch.zeros((), dtype=torch.float64)
-        for difference in differences.values():
-            delta = difference / ((2 if config.difference == "central" else 1) * config.smoothing)
-            least = -config.clip if config.clip_rule == "symmetric" else -math.inf
-            self.clipped_records += int(not least <= delta <= config.clip)
-            delta = delta.clamp(least, config.clip)
-            total = total + (round(delta.item() / step) if config.noise == "grid" else delta)
-        total = (total + round(noise / step)) * step if config.noise == "grid" else total + noise
-        return total / config.batch_size
+        for delta in deltas:
+            self.clipped_records += int(not least <= delta <= clip)
+            delta = delta.clamp(least, clip)
+            total = total + (round(delta.item() / step) if on_grid else delta)
+        total = (total + round(noise / step)) * step if on_grid else total + noise
+        return total / self.config.batch_size
 
     def step_along(self, party, gradient):
         """Step by the mean of as many gradients as a party collects."""
@@ -112,6 +118,17 @@ class Reference(Parties):
             with torch.no_grad():
                 above, below = (self.at(0, w_0 + s * u_0, lambda: self.mean_loss(rows)) for s in (mu, -mu))
             self.step(0, (above - below) / (2 * mu) * u_0)
+        elif config.server_update == "dp-zo":
+            mu, w_0 = config.server_smoothing, vector(self.modules[0])
+            with torch.no_grad():
+                above, below = (
+                    self.at(0, w_0 + s * u_0, lambda: {i: self.loss(row, i) for i, row in rows.items()})
+                    for s in (mu, -mu)
+                )
+            deltas = [(above[i] - below[i]) / (2 * mu) for i in rows]
+            clip = config.server_clip
+            noise = self.server_noise.next().item() * config.server_noise_multiplier * clip
+            self.step(0, self.noised_mean(deltas, noise, -clip, clip) * u_0)
         else:
             std, z = config.server_noise_multiplier * config.server_clip, self.server_noise.next().flatten()
             step = config.server_clip / 2**18
@@ -154,6 +171,19 @@ VARIANTS = {
         "noise": "float",
     },
     "dp-sgd, none clipped": {"server_update": "dp-sgd", "server_noise_multiplier": 0.01, "server_clip": 9.0},
+    "dp-zo": {"server_update": "dp-zo", "server_noise_multiplier": 0.7, "server_clip": 0.05},
+    "dp-zo, float noise": {
+        "server_update": "dp-zo",
+        "server_noise_multiplier": 0.1,
+        "server_clip": 0.3,
+        "noise": "float",
+    },
+    "poisson, dp-zo": {
+        "sampler": "poisson",
+        "server_update": "dp-zo",
+        "server_noise_multiplier": 0.7,
+        "server_clip": 0.05,
+    },
     "no top model": {"top_model": False},
     "paper's readings": {"difference": "paper", "clip_rule": "paper-one-sided", "clip": 0.05},
     "three directions": {"directions": 3},

@@ -63,7 +63,7 @@ def test_the_cap_counts_all_clients_rounds_and_each_replica_apart():
     assert (counts == 2).all()
 
 
-@pytest.mark.parametrize("update", ["sgd", "zo", "dp-sgd"])
+@pytest.mark.parametrize("update", ["sgd", "zo", "dp-sgd", "dp-zo"])
 def test_a_record_past_the_cap_no_longer_moves_the_server(update):
     dataset = random_dataset(records=8, clients=1)
     labels = two_worlds(dataset, 3, 1)

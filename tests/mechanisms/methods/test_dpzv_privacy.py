@@ -92,7 +92,7 @@ class Sending:
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), 1e200, 1e308])
-@pytest.mark.parametrize("update", ["joint-zo", "dp-sgd", "frozen"])
+@pytest.mark.parametrize("update", ["joint-zo", "dp-sgd", "dp-zo", "frozen"])
 def test_no_embedding_makes_the_channel_or_a_private_server_nan(value, update):
     """A malicious client that overflows the loss gets a scalar that moves no more than any, and w_0 stays a number."""
     dataset = random_dataset(records=8)
