@@ -270,8 +270,13 @@ def _(result: ReproduceResult) -> Judgement:
     notes += [f"Not tested: {clean(label)}: {clean(why)}." for label, why in [*result.skipped.items()][:_MOST_NAMES]]
     if result.seeds == 1:
         notes.append("Warning: one seed does not show how far other seeds lie.")
-    words = _without((result.command_line or [])[2:], {*_SHORTER, "--seed"}) or [name]
-    command = ["dpzv-audit", "reproduce", *words, *([] if short_of else ["--seed", str(result.seed + 1)])]
+    typed_words = (result.command_line or [])[2:]
+    words = _without(typed_words, {*_SHORTER, "--seed"}) or [name]
+    if not short_of:
+        words += ["--seed", str(result.seed + 1)]
+    elif result.epochs < result.paper_epochs and typed_words and not any(map(_EPOCHS, typed_words)):
+        words += ["--epochs", str(result.paper_epochs)]
+    command = ["dpzv-audit", "reproduce", *words]
     step = NextStep("Run the whole table" if short_of else "Repeat it with another seed", command=shlex.join(command))
     word = "shortened run" if short_of else "full run"
     return Judgement(word, about, clean(result.sentence), notes=notes, step=step)
@@ -291,6 +296,7 @@ def _without(words: Sequence[str], flags: Collection[str], switches: Collection[
     return kept
 
 
+_EPOCHS = re.compile("--epochs(=|$)").match
 _SHORTER = ("--epochs", "--trials", "--records", "--row", "--out")
 """Flags that make a table shorter."""
 

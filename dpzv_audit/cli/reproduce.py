@@ -66,7 +66,7 @@ def reproduce(
     with hold(lock, f"the unfinished {name} in {unfinished}"):
         setting = Setting(
             load=lambda keywords: loaded(tuple(keywords.items())),
-            epochs=epochs or table.epochs,
+            epochs=epochs or table.length or table.epochs,
             seeds=count,
             records=records,
             seed=run.seed,

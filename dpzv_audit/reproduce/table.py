@@ -312,6 +312,7 @@ class PaperTable(Generic[R]):
         about: What the numbers are, in words, below the title.
         epochs: Epochs that the paper trains for; 0 where nothing is trained.
         epochs_of: Whose epochs these are, for a sentence.
+        length: Epochs where the user does not say, if not `epochs`: what fits in about an hour of one core a row.
         seeds: Trainings of a row where the user does not say.
         notes: Sentences below the table.
         remark: Says what the rows together say, as a sentence; empty where there is nothing to say.
@@ -327,6 +328,7 @@ class PaperTable(Generic[R]):
     about: str
     epochs: int = 100
     epochs_of: str = "the paper's"
+    length: int | None = None
     seeds: int = 3
     notes: Sequence[str] = ()
     remark: Callable[[Sequence[R]], str] | None = None

@@ -1,5 +1,6 @@
 """The command from its arguments to the run folder, on digits in the place of MNIST."""
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.cli import reproduce
 from dpzv_audit.cli.heartbeat import under_way
-from dpzv_audit.reproduce import attacks, planning, training
+from dpzv_audit.reproduce import TABLES, attacks, planning, training
 from dpzv_audit.results import read
 from mechanisms.core.federation import Federation
 
@@ -66,6 +67,15 @@ def test_the_run_folder_holds_the_result_the_table_the_figure_and_the_report(tmp
         (folder / name).unlink()
     assert cli(f"report {folder}").code == 0
     assert {name: (folder / name).read_bytes() for name in before} == before
+
+
+def test_a_table_runs_for_its_own_length_and_says_how_to_run_the_papers(tmp_path, cli, monkeypatch):
+    monkeypatch.setitem(TABLES, "czofo-table4", dataclasses.replace(TABLES["czofo-table4"], length=1))
+    folder = Path(cli.answer(f"reproduce czofo-table4 {ROWS} --trials 1 --out {tmp_path}")["run"])
+    assert read_json(folder / "result.json")["epochs"] == 1
+    report = (folder / "report.md").read_text()
+    assert "This run has 2 of 4 rows and 1 of 100 epochs." in report
+    assert "```sh\ndpzv-audit reproduce czofo-table4 --epochs 100\n```" in report
 
 
 def test_the_terminal_has_the_time_first_then_a_table_that_fits(tmp_path, cli, monkeypatch):
