@@ -25,6 +25,7 @@ def reproduce(
     seeds: Annotated[Count | None, "--trials"] = None,
     records: Count | None = None,
     row: list[str] | None = None,
+    rows: Path | None = None,
     resume: bool = False,
     run: RunFlags,
     output: Answered,
@@ -42,16 +43,21 @@ def reproduce(
         records N: Train on N records of each data set. The same for every seed; by default on all.
         row TEXT: Only rows with TEXT in their label. May be given several times.
     Execution:
+        rows DIR: Keep each finished row in DIR, and take from there what is finished. A row is computed again where
+            its settings differ, or where its training no longer begins with the same numbers.
         resume: Continue an interrupted run of this command. Finished rows are kept, and epochs of the row in progress.
     """
     from mechanisms.core.checkpoints import run_key
 
-    from ..reproduce import Setting, TableParts, described, table_named, with_rows
+    from ..reproduce import KeptRows, Setting, TableParts, described, table_named, with_rows
     from ..reproduce import reproduce as run_table
     from ..reproduce.planning import RowClock, checked, expected, in_words
     from ..reproduce.words import page
 
     table = with_rows(table_named(name), row or ())
+    if seeds is not None:
+        table = replace(table, items=tuple(replace(item, seeds=None) for item in table.items))
+    on_file = None if rows is None else KeptRows(rows, name)
     device = choose_device(run.device)
     unfinished = run.out / "unfinished"
     kept = TableParts(unfinished, resume=resume)
@@ -74,7 +80,7 @@ def reproduce(
             kept=kept,
         )
         plan = checked(table, setting)
-        seconds = expected(plan, setting)
+        seconds = expected(plan, setting, kept=on_file)
         output.note(f"{name}: {in_words(plan, seconds)}")
         clock = RowClock(seconds)
         with output.progress(unfinished, "*.[js]*") as reporter:
@@ -84,7 +90,7 @@ def reproduce(
                 update(note=f"{duration(clock.left())} left")
                 return lambda done: update(done, note=f"{duration(clock.left())} left")
 
-            result = run_table(table, replace(setting, stage=stage), clock.begin)
+            result = run_table(table, replace(setting, stage=stage), clock.begin, on_file)
         made = described(table, result, whole=len(table_named(name).items))
         saved = save(made, run, "reproduce", name, files={"table.md": page(made)})
         kept.remove()

@@ -16,6 +16,7 @@ from ..base.errors import InputError, check_names
 from ..results import ReproduceResult
 from ..runs import versions
 from . import search
+from .kept import KeptRows, kept_result
 from .planning import checked
 from .table import PaperTable, R, Row, Setting, TableParts, TableResult, TableRow
 from .training import beside_paper
@@ -23,10 +24,12 @@ from .words import filled, page, say
 
 __all__ = [
     "TABLES",
+    "KeptRows",
     "PaperTable",
     "Setting",
     "TableParts",
     "described",
+    "kept_result",
     "reproduce",
     "table_named",
     "to_markdown",
@@ -145,12 +148,15 @@ def with_rows(table: PaperTable[R], wanted: Sequence[str]) -> PaperTable[R]:
 
 
 def reproduce(
-    table: PaperTable[R], setting: Setting, begins: Callable[[int], object] = lambda row: None
+    table: PaperTable[R],
+    setting: Setting,
+    begins: Callable[[int], object] = lambda row: None,
+    kept: KeptRows | None = None,
 ) -> TableResult[R]:
     """Check all rows of `table` under `setting`, then compute them; the result is a function of its arguments alone.
 
     Rows whose data cannot be cut among so many clients are skipped, and the result says why. `begins` hears the number
-    of each row, from 0, before it is computed.
+    of each row, from 0, before it is computed. Rows that `kept` has on file are taken from there, others go there.
 
     Raises:
         InputError: The data are absent, a setting does not fit, a kept part is damaged, or every row is skipped.
@@ -159,7 +165,8 @@ def reproduce(
     rows: list[R] = []
     for number, item in enumerate(plan.rows):
         begins(number)
-        rows.append(item.run(setting))
+        own = item.under(setting)
+        rows.append(item.run(own) if kept is None else kept.compute(item, own))
     return TableResult(
         table=table.name,
         source=table.source,

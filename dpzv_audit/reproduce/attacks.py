@@ -8,6 +8,7 @@ training that everybody took part in.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pydantic import AliasPath, Field
 
@@ -73,6 +74,8 @@ class Attacked(TableRow[AttackRow]):
     paper: str = "-"
     controls: bool = False
     untimed = "the attacks on what was trained"
+
+    made: ClassVar[type[Row]] = AttackRow
 
     def run(self, setting: Setting) -> AttackRow:
         """Attack `setting.seeds` trainings, and as many whose labels were dealt at random.

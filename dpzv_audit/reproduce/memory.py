@@ -11,7 +11,7 @@ import tracemalloc
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -101,6 +101,8 @@ class PeakMemory(TableRow[MemoryRow]):
     paper: str
     batch_size: int = 8
     image_size: int = 32
+
+    made: ClassVar[type[Row]] = MemoryRow
 
     @property
     def settings(self) -> dict[str, object]:

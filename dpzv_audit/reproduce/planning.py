@@ -7,6 +7,7 @@ from typing import Generic
 
 from ..base.errors import InputError
 from ..base.rounding import duration
+from .kept import KeptRows
 from .table import PaperTable, R, Setting, TableRow, Work
 
 PATIENCE = 20.0
@@ -44,7 +45,7 @@ def checked(table: PaperTable[R], setting: Setting) -> Plan[R]:
     skipped: dict[str, str] = {}
     for item in table.items:
         try:
-            keys.append(item.check(setting))
+            keys.append(item.check(item.under(setting)))
             rows.append(item)
         except InputError as error:
             if error.field != "clients":
@@ -55,7 +56,9 @@ def checked(table: PaperTable[R], setting: Setting) -> Plan[R]:
     return Plan(rows=rows, keys=keys, skipped=skipped)
 
 
-def expected(plan: Plan[R], setting: Setting, clock: Callable[[], float] = time.monotonic) -> list[float]:
+def expected(
+    plan: Plan[R], setting: Setting, clock: Callable[[], float] = time.monotonic, kept: KeptRows | None = None
+) -> list[float]:
     """Return about how many seconds each row of a plan takes, going by a few rounds of each; 0 where it is kept.
 
     Controls that several rows share count for the first of them.
@@ -68,11 +71,13 @@ def expected(plan: Plan[R], setting: Setting, clock: Callable[[], float] = time.
     shared: set[str] = set()
     seconds: list[float | None] = []
     for row, key in zip(plan.rows, plan.keys, strict=True):
-        if setting.kept.holds(row, setting):
+        own = row.under(setting)
+        on_file = kept is not None and kept.row(row, own, repeat=False) is not None
+        if on_file or setting.kept.holds(row, own):
             seconds.append(0.0)
             continue
         if key not in works and clock() - began < PATIENCE:
-            works[key] = row.rehearse(setting)
+            works[key] = row.rehearse(own)
         work = works.get(key)
         if work is None:
             seconds.append(None)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -84,6 +84,8 @@ class Searched(TableRow[SearchRow]):
 
     trainer: "FrozenClients | Federated"
     tried: tuple[Options, ...]
+
+    made: ClassVar[type[Row]] = SearchRow
 
     def run(self, setting: Setting) -> SearchRow:
         """Try every setting, train the chosen one `setting.seeds` times; lengths are capped at `setting.epochs`."""
@@ -179,6 +181,8 @@ class Taken(TableRow[PrivateRow]):
     trainer: "FrozenClients | Federated"
     given: Options
     whole: int
+
+    made: ClassVar[type[Row]] = PrivateRow
 
     def run(self, setting: Setting) -> PrivateRow:
         """Train `setting.seeds` times; as much shorter as fewer than the table's `whole` epochs are wanted."""

@@ -254,6 +254,7 @@ class TableRow(Generic[R]):
         options: See `method`.
         dataset: Keywords of `dpzv_audit.data.load`.
         passes: Epochs of this tool (D/B rounds in all) in one of the table's.
+        seeds: Trainings of this row, where the table's number is not its own.
         tags: What else stands in the row for its columns and figure: plain JSON values.
     """
 
@@ -262,10 +263,26 @@ class TableRow(Generic[R]):
     options: Values = field(default_factory=dict)
     dataset: Values = field(default_factory=dict)
     passes: int = 1
+    seeds: int | None = None
     tags: Values = field(default_factory=dict)
 
     untimed: ClassVar[str] = ""
     """What takes time beside what `rehearse` times, in words."""
+    made: ClassVar[type[Row]] = Row
+    """What `run` returns."""
+
+    def under(self, setting: Setting) -> Setting:
+        """Return the setting of a table with this row's own number of trainings."""
+        return setting if self.seeds is None else replace(setting, seeds=self.seeds)
+
+    def read(self, values: Values) -> R:
+        """Return the row of numbers on file, with this label and these tags; `ValidationError` where they are none."""
+        printed = {"paper": self.paper} if hasattr(self, "paper") else {}
+        return self.made(**{**values, "label": self.label, **self.tags, **printed})  # type: ignore[return-value]
+
+    def begins_as(self, row: R, setting: Setting) -> bool:
+        """Return whether a training that is begun anew gives the first numbers of `row`; True where it has none."""
+        return True
 
     def run(self, setting: Setting) -> R:
         """Compute the row, with what the paper prints for it."""

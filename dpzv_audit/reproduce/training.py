@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -35,10 +35,17 @@ TARGET = 0.9
 
 
 class Point(ResultPart):
-    """Mean test accuracy after an epoch, as the paper counts them."""
+    """Mean test accuracy and loss after an epoch, as the paper counts them; `loss` is None where it is infinite."""
 
     epoch: float
     accuracy: float
+    loss: float | None = None
+
+    def agrees(self, accuracy: float, loss: float) -> bool:
+        """Return whether these are the numbers of the point, but for what kernels of other processors round."""
+        if self.loss is None or not math.isfinite(loss):
+            return self.loss is None and not math.isfinite(loss)
+        return abs(self.accuracy - accuracy) <= 2e-3 and math.isclose(self.loss, loss, rel_tol=1e-3)
 
 
 class TrainingRow(Row):
@@ -98,6 +105,38 @@ class TrainedRow(TableRow[TrainingRow]):
     accuracy: float | None = None
     cost: str = ""
 
+    made: ClassVar[type[Row]] = TrainingRow
+
+    def read(self, values: Values) -> TrainingRow:
+        """See `TableRow.read`: with the numbers that the paper prints."""
+        return super().read({**values, **self._paper})
+
+    @torch.no_grad()
+    def begins_as(self, row: TrainingRow, setting: Setting) -> bool:
+        """See `TableRow.begins_as`: accuracy and loss after the first epoch."""
+        method, config, dataset = self.start(setting)
+        data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device)
+
+        def begun(first: int, last: int) -> tuple[float, float]:
+            context = RunContext(seed=setting.seed, replicas=range(first, last), device=setting.device)
+            run = method.start(data, config, context)
+            fed = federation_of(run)
+            for _ in range(fed.steps_per_pass):
+                run.step()
+            _, accuracy, loss = fed.epoch_record(1)
+            share = (last - first) / setting.seeds
+            return share * accuracy, share * loss
+
+        parts = [part for part, _ in in_pieces(begun, 0, setting.seeds)]
+        return row.history[0].agrees(*map(sum, zip(*parts, strict=True)))
+
+    @property
+    def _paper(self) -> Values:
+        return {
+            "paper_accuracy": None if self.accuracy is None else self.accuracy / 100.0,
+            "paper_cost": self.cost,
+        }
+
     def run(self, setting: Setting) -> TrainingRow:
         """Train `setting.seeds` replicas for the epochs asked for; both controls beside them."""
         method, config, dataset = self.start(setting)
@@ -129,8 +168,7 @@ class TrainedRow(TableRow[TrainingRow]):
             options=self.options,
             **self.tags,
             **setting.part(dataset, compute, method=method.name, config=config.model_dump(mode="json")),
-            paper_accuracy=None if self.accuracy is None else self.accuracy / 100.0,
-            paper_cost=self.cost,
+            **self._paper,
             **controls_part(setting, config, dataset, self.passes),
         )
 

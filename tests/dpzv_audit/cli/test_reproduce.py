@@ -99,7 +99,7 @@ def test_the_terminal_has_the_time_first_then_a_table_that_fits(tmp_path, cli, m
 
 
 def test_progress_names_the_row_and_the_time_that_all_rows_take(tmp_path, cli, monkeypatch):
-    monkeypatch.setattr(planning, "expected", lambda plan, setting: [4000.0 for _ in plan.rows])
+    monkeypatch.setattr(planning, "expected", lambda plan, setting, **_: [4000.0 for _ in plan.rows])
     saved = Federation.epoch_record
     lines = []
 
@@ -126,8 +126,18 @@ def test_a_long_table_is_at_most_thirty_lines(tmp_path, cli, monkeypatch):
     assert table.count("\n| ") > MOST_LINES  # nothing is lost
 
 
+def test_finished_rows_are_kept_in_a_folder_and_taken_from_there(tmp_path, cli, monkeypatch):
+    command = f"{SMALL} --rows {tmp_path / 'rows'} --out {tmp_path}"
+    first = cli.answer(command)
+    assert len(list((tmp_path / "rows" / "czofo-table4").iterdir())) == 2
+    for name in ("train_in_stacks", "frozen_clients"):
+        monkeypatch.setattr(training, name, lambda *_, **__: pytest.fail("a row was computed again"))
+    again = cli.answer(command)
+    assert again["cells"] == first["cells"]
+
+
 def test_ctrl_c_keeps_what_is_done_and_resume_goes_on_with_it(tmp_path, cli, monkeypatch):
-    monkeypatch.setattr(planning, "expected", lambda plan, setting: [1.0 for _ in plan.rows])
+    monkeypatch.setattr(planning, "expected", lambda plan, setting, **_: [1.0 for _ in plan.rows])
     whole = cli.answer(f"{SMALL} --out {tmp_path}/whole")
     saved = Federation.epoch_record
     epochs = []

@@ -1,0 +1,190 @@
+"""Finished rows on file: each says what it follows from, and when and by which code it was made."""
+
+import re
+import subprocess
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NoReturn
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ..base.errors import InputError
+from ..base.files import LARGEST_STATE, json_in, read_plain
+from ..base.findings import to_jsonable
+from ..base.store import write_atomically
+from ..runs import json_text, version_of
+from .table import PaperTable, R, Setting, TableResult, TableRow
+
+if TYPE_CHECKING:
+    from .table import Values
+
+_PRINTED = {"label", "tags", "paper", "accuracy", "cost"}
+"""Fields of a row that say what is shown of it or what the paper prints: no number of ours follows from them."""
+
+
+class Made(BaseModel):
+    """When a row was made, by which version of this tool (of a checkout, by which commit), and in how many seconds."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    date: str
+    version: str | None
+    commit: str | None
+    seconds: float
+
+
+class KeptRow(BaseModel):
+    """The file of a finished row."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    schema_: Literal["dpzv-audit/row/1"] = "dpzv-audit/row/1"
+    table: str
+    label: str
+    made: Made
+    follows_from: dict[str, object]
+    row: dict[str, object]
+
+
+@dataclass(frozen=True)
+class KeptRows:
+    """Finished rows of the table `name` in `folder`/`name`, a file each.
+
+    A row whose file follows from other settings, or whose training no longer begins as it did, is computed again.
+    """
+
+    folder: Path
+    name: str
+
+    def file(self, item: TableRow[R]) -> Path:
+        """Return the file of a row, which is called after its label."""
+        words = re.sub(r"[^a-z0-9.]+", "-", item.label.lower()).strip("-")
+        return self.folder / self.name / f"{words}.json"
+
+    def row(self, item: TableRow[R], setting: Setting, *, repeat: bool = True) -> R | None:
+        """Return the row that is on file for `item` under `setting`; None where there is none, or another.
+
+        With `repeat` the beginning of its training is repeated and compared.
+
+        Raises:
+            InputError: The file is damaged.
+        """
+        kept = self._entry(item)
+        if kept is None or kept.follows_from != facts_of(item, setting):
+            return None
+        try:
+            row = item.read(kept.row)
+        except (ValidationError, TypeError):
+            raise self._damaged(item) from None
+        return row if not repeat or item.begins_as(row, setting) else None
+
+    def made(self, items: Iterable[TableRow[R]]) -> list[Made]:
+        """Return when and by which code the rows on file were made; `InputError` for a damaged file."""
+        return [kept.made for kept in map(self._entry, items) if kept is not None]
+
+    def _entry(self, item: TableRow[R]) -> KeptRow | None:
+        path = self.file(item)
+        try:
+            return KeptRow.model_validate(_renamed(json_in(read_plain(path, LARGEST_STATE))))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise InputError(f"cannot be read ({error.strerror or error})", str(path)) from None
+        except ValueError:
+            raise self._damaged(item) from None
+
+    def _damaged(self, item: TableRow[R]) -> InputError:
+        return InputError("is no finished row; remove it, and the row is computed again", str(self.file(item)))
+
+    def compute(self, item: TableRow[R], setting: Setting) -> R:
+        """Return the row that is on file, or compute it and keep it there.
+
+        Raises:
+            InputError: The file is damaged, or the row cannot be computed.
+        """
+        kept = self.row(item, setting)
+        if kept is not None:
+            return kept
+        began = time.monotonic()
+        row = item.run(setting)
+        made = Made(
+            date=datetime.now(UTC).strftime("%Y-%m-%d"),
+            version=version_of("dpzv-audit"),
+            commit=_commit(),
+            seconds=round(time.monotonic() - began, 1),
+        )
+        path = self.file(item)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        entry = {
+            "schema": "dpzv-audit/row/1",
+            "table": self.name,
+            "label": item.label,
+            "made": made.model_dump(),
+            "follows_from": facts_of(item, setting),
+            "row": row.to_json(),
+        }
+        write_atomically(path, json_text(entry), shared=True)
+        return row
+
+
+def facts_of(item: TableRow[R], setting: Setting) -> "Values":
+    """Return what the numbers of a row follow from, beside data and code."""
+    own = {field.name: getattr(item, field.name) for field in fields(item) if field.name not in _PRINTED}
+    run = {"epochs": setting.epochs, "seeds": setting.seeds, "seed": setting.seed, "records": setting.records}
+    facts: dict[str, object] = to_jsonable({**own, **run})
+    return facts
+
+
+def kept_result(table: PaperTable[R], folder: Path) -> TableResult[R]:
+    """Return what is on file of `table` at its own length; the other rows are skipped. No data are read.
+
+    Raises:
+        InputError: A file is damaged, or no row is there.
+    """
+
+    def load(keywords: "Values") -> NoReturn:
+        raise AssertionError(f"no data are read: {keywords}")
+
+    setting = Setting(load=load, epochs=table.length or table.epochs, seeds=table.seeds)
+    rows = KeptRows(folder, table.name)
+    found = {item.label: rows.row(item, item.under(setting), repeat=False) for item in table.items}
+    there = [row for row in found.values() if row is not None]
+    if not there:
+        raise InputError("holds no finished row at the table's own length", str(folder / table.name))
+    skipped = {label: "not run yet" for label, row in found.items() if row is None}
+    return TableResult(
+        table=table.name,
+        source=table.source,
+        epochs=setting.epochs,
+        paper_epochs=table.epochs,
+        seeds=setting.seeds,
+        records=None,
+        seed=setting.seed,
+        rows=there,
+        **({"skipped": skipped} if skipped else {}),
+        notes=list(table.notes),
+    )
+
+
+def _renamed(entry: object) -> object:
+    """Return the entry of a file with the key `schema` as the model calls it."""
+    if not isinstance(entry, dict) or "schema" not in entry:
+        raise ValueError("no schema")
+    return {"schema_": entry["schema"]} | {key: value for key, value in entry.items() if key != "schema"}
+
+
+def _commit() -> str | None:
+    """Return the commit of the checkout that this code is in, with + where it has changes; None outside of one."""
+    folder = Path(__file__).resolve().parent
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", ".")
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
