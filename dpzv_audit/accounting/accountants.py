@@ -471,7 +471,7 @@ def certified_lower(query: AccountantQuery, bound: UpperBound) -> float:
     prv composes the pair that sampling with secret ids releases at the worst. gdp-exact, and prv where no sampling is
     counted, are exact where the adversary knows the ids, or every record is in every batch.
     """
-    if not bound.sound or bound.epsilon is None:
+    if not bound.sound or bound.epsilon is None or query.selection is not None:
         return 0.0
     exact = bound.accountant == "prv" and isinstance(query.sampled, SampledView)
     if not exact and bound.accountant in ("gdp-exact", "prv"):

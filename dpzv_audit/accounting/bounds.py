@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 
 from ..base.errors import check_delta
@@ -10,8 +10,9 @@ from ..base.findings import AdversaryName, EpsilonRange, NeighbourRelation, Uppe
 from .gaps import GAPS, NO_NUMBER, GapCell, cell_of, gaps_of
 from .gaussian import Participation
 from .prv import Rounds
-from .release import REPLACES, AnyRelease, Release, relevant_parts
+from .release import REPLACES, AnyRelease, Composition, Release, relevant_parts
 from .sampled import PairKind, SampledGaussian
+from .selection import Selection
 
 LARGEST_EPSILON = 1e150
 """Past it a number means nothing, and its square would leave the floats."""
@@ -75,6 +76,11 @@ class AccountantQuery:
     def gaps(self) -> tuple[str, ...]:
         """Return the gaps that any bound rests on; see `gaps_of`."""
         return gaps_of(self.release, self.adversary, self.neighbours)
+
+    @property
+    def selection(self) -> Selection | None:
+        """Return the search whose best trial the release is, None where there is no search."""
+        return self.release.selection if isinstance(self.release, Composition) else None
 
     @property
     def knows_ids(self) -> bool:
@@ -223,7 +229,7 @@ class Accountant:
             note = reasons
             if not {"undefined", "unprotected-channel"}.intersection(gaps):
                 note = GAPS[gaps[0]]
-        elif isinstance(answer := self.answer(query), Refusal):
+        elif isinstance(answer := self._answer(query), Refusal):
             gaps = ("no-accountant",)
             note = answer.reason
         else:
@@ -242,6 +248,26 @@ class Accountant:
             note=note,
             mu=mu,
         )
+
+    def _answer(self, query: AccountantQuery) -> Number | Refusal:
+        """Return what the accountant says of a release, or of the best of several trials that are such releases."""
+        selection = query.selection
+        if selection is None:
+            return self.answer(query)
+        if self.name not in _OF_GAUSSIANS:
+            return _NO_SELECTION
+        answer = self.answer(query)
+        if isinstance(answer, Refusal):
+            return answer
+        if answer.mu is None:
+            return _NO_SELECTION
+        note = f"{answer.note}; best of a secret number of trials, {selection}"
+        return replace(answer, epsilon=selection.epsilon(answer.mu, query.delta), mu=None, note=note)
+
+
+_OF_GAUSSIANS = frozenset({"gdp-paper", "gdp-clt", "gdp-exact"})
+"""Accountants whose number is the epsilon of one mu, from which the price of a search follows."""
+_NO_SELECTION = Refusal("a search is accounted from the one mu of fixed participations: see gdp-exact")
 
 
 def accountant(summary: str) -> Callable[[Callable[[AccountantQuery], Number | Refusal]], Accountant]:

@@ -3,7 +3,7 @@
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from ..base.findings import AdversaryName, NeighbourRelation, UpperBound
 from ..base.rounding import down, up
 from .accountants import ACCOUNTANTS, upper_bounds
-from .bounds import AccountantQuery, SampledView
+from .bounds import AccountantQuery, Number, SampledView
 from .gaps import ADVERSARY_NAMES, GAPS, treatment
+from .gaussian import epsilon_from_mu, exactly
 from .release import (
     CHANNELS,
     NEIGHBOURS,
@@ -25,6 +26,7 @@ from .release import (
     ServerUpdate,
     batches_reach_further,
 )
+from .selection import SEARCHED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +50,22 @@ def explain(release: AnyRelease, bound: UpperBound) -> Explanation:
     if bound.epsilon is None:
         return Explanation(formula=(), source=accountant.source, assumes=(bound.note, *assumes))
     formulas = _templates().get_template("formulas.jinja").module
-    macro = getattr(formulas, accountant.answer.__name__)
-    text = macro(query, accountant.answer(query), bound.epsilon)
-    formula = tuple(filter(None, text.splitlines()))
-    return Explanation(formula=formula, source=accountant.source, assumes=assumes)
+    macro, price = (getattr(formulas, name) for name in (accountant.answer.__name__, "selection"))
+    answer = accountant.answer(query)
+    selection = query.selection
+    if selection is None:
+        text = macro(query, answer, bound.epsilon)
+        return Explanation(formula=_lines(text), source=accountant.source, assumes=assumes)
+    assert isinstance(answer, Number)  # no other answer of a search has an epsilon
+    assert answer.mu is not None
+    trial = exactly(epsilon_from_mu(answer.mu, bound.delta / selection.mean))
+    text = macro(replace(query, delta=bound.delta / selection.mean), replace(answer, epsilon=trial), trial)
+    text += price(selection, selection.log_ratio(answer.mu), trial, bound.epsilon)
+    return Explanation(formula=_lines(text), source=f"{accountant.source}; {SEARCHED}", assumes=assumes)
+
+
+def _lines(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.splitlines()))
 
 
 @cache
@@ -98,6 +112,7 @@ def _assumptions(query: AccountantQuery, bound: UpperBound) -> tuple[str, ...]:
         "block": bound.neighbours == "replace-record" and not server,
         "ids": bound.adversary == "eavesdropper" and has(ids="secret"),
         "cap": any(release.participation_cap is not None for release in parts),
+        "selection": query.selection is not None,
         "nothing-else": not has(data_dependent_side=True),
     }
     words = {**_WORDS["assumption"], **SERVER_ASSUMPTIONS}

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from ..base.errors import InputError, check_count, check_names, check_positive
 from ..base.findings import AdversaryName, NeighbourRelation
+from .selection import Selection
 
 SamplerName = Literal["shuffled", "uniform", "poisson"]
 """How a client draws its batches. Who adds one says how it is drawn (`mechanisms.core.streams`), how often a record
@@ -263,11 +264,14 @@ class Release:
 class Composition:
     """Several releases seen together, whose batches are drawn independently of each other (phases, channels).
 
-    Messages about the SAME batch are one `Release` (`directions`, `server_noise_multiplier`): their samplings are not
-    independent. Raises `InputError` where there is no part, or the parts speak of different numbers of records.
+    With a `selection` these are what one trial of a search releases, the noised score that chooses among them, and the
+    best trial alone is seen. Messages about the SAME batch are one `Release` (`directions`, `server_noise_multiplier`):
+    their samplings are not independent. Raises `InputError` where there is no part, or the parts speak of different
+    numbers of records.
     """
 
     parts: tuple[Release, ...]
+    selection: Selection | None = None
 
     def __post_init__(self) -> None:
         if not self.parts:

@@ -16,6 +16,7 @@ from ..accounting import calibrate as solved
 from ..accounting.calibration import Calibration
 from ..accounting.explain import table_markdown
 from ..accounting.release import NEIGHBOURS
+from ..accounting.selection import parse_selection
 from ..base.errors import InputError
 from ..base.findings import AdversaryName, NeighbourRelation, UpperBound, to_jsonable
 from ..base.rounding import ACCOUNTANT_DIGITS, down, up
@@ -45,6 +46,7 @@ def account(
     neighbours: Literal[NeighbourRelation, "all"] | None = None,
     everything: Annotated[bool, "--all"] = False,
     also: list[str] | None = None,
+    selection: str | None = None,
     fast: bool = False,
     explain: bool = False,
     documentation: Annotated[bool, "--table"] = False,
@@ -71,6 +73,8 @@ def account(
     Release:
         also KEY=VALUE,...: One more release, with these settings. The adversary sees it too; all else is as in the
             first, with separate batches. May be given several times.
+        selection LAW: The best of a secret number of such trainings, by a noised score. geometric:mean=12 or
+            logarithmic:mean=12 is the law of that number; the score is a release too (--also).
     Execution:
         fast: Only the certified bounds: looser, but quick.
     Output:
@@ -90,7 +94,7 @@ def account(
     if of.has_defence:
         why = "does not go with --defence, whose epsilon is of labels that are privatised once, whatever follows"
         own = () if of.method else ("sigma", "epsilon")
-        refuse(flags_given(ctx), ("noise_multiplier", *own, "also", "fast", "explain"), why)
+        refuse(flags_given(ctx), ("noise_multiplier", *own, "also", "selection", "fast", "explain"), why)
         _account_labels(of, adversaries, relations, out, output)
         return
     of.refuse_unused()
@@ -105,9 +109,14 @@ def account(
         release, claimed, protection = of.of_method()
         delta = protection.delta
     parts = others(release, also)
-    whole = Composition(parts) if also else release
+    searched = None if selection is None else parse_selection(selection)
+    whole = Composition(parts, searched) if also or searched else release
     bounds = upper_bounds(whole, delta=delta, adversaries=adversaries, neighbours=relations, fast=fast)
     sentences = [sentence_of("release", release, delta, None if n else claimed) for n, release in enumerate(parts)]
+    if searched is not None:
+        sentences.append(
+            f"Search: the best of a secret number of trials ({searched}), each of which releases the above."
+        )
     # What is claimed is of the one release that the flags describe.
     epsilon = None if also else claimed if protection is None else protection.epsilon
     result = AccountResult(
