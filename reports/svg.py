@@ -3,6 +3,7 @@
 import html
 import io
 import re
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -58,6 +59,8 @@ _RC: dict[str, Any] = {
     "lines.linewidth": 1.8,
     "path.simplify": False,
 }
+# matplotlib's settings and the filters of warnings are the process's own. One block may stand in another.
+_one_at_a_time = threading.RLock()
 
 
 def _dark_rules() -> str:
@@ -187,7 +190,7 @@ def figure_of(name: str, height: float, paint: "Callable[[Axes], None]") -> "Fig
 def _own_settings(name: str) -> Iterator[None]:
     import matplotlib
 
-    with matplotlib.rc_context(), warnings.catch_warnings():
+    with _one_at_a_time, matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()  # whatever a user's own matplotlibrc says
         matplotlib.rcParams.update(cast(Any, {**_RC, "svg.hashsalt": name}))
         # The reader's fonts draw what matplotlib's own lacks.

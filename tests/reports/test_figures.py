@@ -1,9 +1,11 @@
+import threading
 import xml.etree.ElementTree as ElementTree
 
+import matplotlib
 import pytest
 
 from dpzv_audit.results import AttackResult, TrainResult, read
-from reports import curves, figures
+from reports import curves, figures, svg
 from reports.svg import ACCENT, BAND, label_of
 
 from .conftest import texts_of
@@ -177,3 +179,28 @@ def test_a_long_metric_is_written_whole_and_an_axis_below_zero_has_ticks(results
     assert "about the mean record" in words
     assert "…" not in words
     assert words.startswith("-0.5 -0.25 0 ")
+
+
+def test_figures_of_two_threads_leave_matplotlibs_settings_as_they_were():
+    """The first waits in its settings until the second has asked for its own, which it must not get before."""
+    before = dict(matplotlib.rcParams)
+    order, inside, leave = [], threading.Event(), threading.Event()
+
+    def first(axes):
+        inside.set()
+        leave.wait(10.0)
+        order.append("first")
+
+    drawn = [
+        threading.Thread(target=svg.draw, args=("a", "", 1.0, first)),
+        threading.Thread(target=svg.draw, args=("b", "", 1.0, lambda axes: order.append("second"))),
+    ]
+    drawn[0].start()
+    assert inside.wait(60.0)
+    drawn[1].start()
+    drawn[1].join(0.5)
+    leave.set()
+    for thread in drawn:
+        thread.join()
+    assert order == ["first", "second"]
+    assert dict(matplotlib.rcParams) == before
