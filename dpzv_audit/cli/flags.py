@@ -428,4 +428,7 @@ def _said(error: AuditError, running: typer.Context) -> str:
             return flag(field)
         return flags.get(OTHERWISE.get(field, field), field)
 
-    return error.said(named, flag)
+    # Data sets suggest these, and not every command has both: a claims file has a key data_dir.
+    absent = {"data_dir", "download"} - {parameter.name for parameter in running.command.params}
+    words = error.said(named, lambda name: name if name in absent else flag(name))
+    return words.replace(" (or give download)", "")

@@ -55,7 +55,7 @@ def test_five_gigabytes_are_refused_at_once_with_advice(tmp_path, cli):
     os.truncate(path, 5 * 2**30)  # sparse: it takes no room
     out = tmp_path / "runs"
     assert cli.refusal(f"train --method split --csv {path} --label y --out {out}") == (
-        f"dpzv-audit: error: {path}: has 5368709120 bytes, must have 2147483648 at most; use a sample of its rows, "
+        f"dpzv-audit: error: {path}: has 5368709120 bytes, more than 2147483648; use a sample of its rows, "
         "or fewer columns"
     )
     assert not out.exists()
@@ -133,7 +133,7 @@ def test_download_fetches_into_the_data_folder_before_loading(tmp_path, monkeypa
 SCHEDULES = [
     ("vafl", ["activation=foo"], ["--set activation is 'foo'", "'cyclic' or 'random'"]),
     ("vafl", ["compute_times=fast"], ["--set compute_times is 'fast'; use a list, such as [1, 1, 2]"]),
-    ("vafl", ["compute_times=[1,0,1,1]"], ["--set compute_times: compute_times must all be above 0"]),
+    ("vafl", ["compute_times=[1,0,1,1]"], ["--set compute_times: use more than 0 for each of compute_times"]),
     ("vafl", ["activation_probabilities=[1,1,1,1]"], ["activation_probabilities need activation random"]),
     ("vafl", ["activation=random", "compute_times=[1,1,1,1]"], ["use activation cyclic, not random"]),
     ("split", ["compute_times=[1,1,1,1]"], ["--set compute_times", "all clients take part in every round"]),
@@ -239,3 +239,23 @@ def test_an_edited_table_is_another_matrix(table, tmp_path, cli):
         table.write_text(text)
         assert cli(f"{command} --resume --quiet --out {tmp_path}/runs").code == 0
     assert len([path for path in (tmp_path / "runs").iterdir() if path.is_dir()]) == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "download"),
+    [
+        ("reproduce dpzv-table1-mnist", "give --data-dir DIR, ", ""),
+        ("train --dataset mnist", "give --data-dir DIR, ", " (or give --download)"),
+        ("verify claims.toml", "give data_dir DIR, ", ""),
+    ],
+)
+def test_what_is_suggested_for_absent_data_is_an_option_of_the_command(
+    tmp_path, monkeypatch, cli, command, option, download
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DPZV_AUDIT_DATA", raising=False)
+    claim = '[[claim]]\nname = "c"\nmethod = "vafl"\ndataset = "mnist"\nkind = "attack"\nattack = "label_direct"\n'
+    (tmp_path / "claims.toml").write_text(f"{claim}success_at_most = 0.5\n")
+    line = cli.refusal(command)
+    assert option in line
+    assert line.endswith(f"/mnist/{download}")
