@@ -291,7 +291,7 @@ def check_out(out: Path) -> None:
     for place in (folder, *folder.parents):
         if place.name in PACKAGE_FOLDERS and (place == folder or not place.exists()):
             names = ", ".join(sorted(PACKAGE_FOLDERS))
-            raise InputError(f"must not be a folder named like a package of the tool: {names}", "out", out)
+            raise InputError(f"use a folder that has no name of a package of the tool: {names}", "out", out)
     if not there.is_dir():
         raise InputError(f"but {there} is not a folder; give a folder", "out", out)
     if of_the_kernel(folder):

@@ -57,7 +57,7 @@ def trial_areas(scores: ArrayLike, positive: ArrayLike) -> Floats:
     _check_alike("scores", values, truth)
     _check_finite("scores", values)
     if not np.all(truth.any(1) & ~truth.all(1)):
-        raise InputError("positive is the same for all records of a trial, must hold both kinds")
+        raise InputError("positive is the same for all records of a trial; use both kinds")
     return np.array([roc_auc_score(*pair) for pair in zip(truth, values, strict=True)])
 
 
@@ -159,7 +159,7 @@ def cosine_similarity(estimate: Floats, truth: Floats) -> Floats:
     _check_alike("estimate", estimate, truth)
     lengths, norms = (np.linalg.norm(vectors, axis=-1) for vectors in (estimate, truth))
     if np.any(norms == 0):
-        raise InputError("truth holds a gradient of norm 0, must hold none: it has no direction")
+        raise InputError("truth holds a gradient of norm 0, which has no direction; leave it out")
     lengths = np.where(lengths == 0, 1.0, lengths)
     return np.asarray(((estimate * truth).sum(axis=-1) / (lengths * norms)).clip(-1.0, 1.0))
 
@@ -206,7 +206,7 @@ def betting_limits(values: ArrayLike, confidence: float = 0.95) -> Limits:
 def _bounded(values: ArrayLike) -> Floats:
     x = np.asarray(values, np.float64)
     if x.ndim != 1 or x.size == 0 or not np.all((x >= -1e-12) & (x <= 1.0 + 1e-12)):
-        raise InputError(f"values is {values!r:.80}, must hold at least one proportion")
+        raise InputError(f"values is {values!r:.80}; use at least one proportion")
     return x.clip(0.0, 1.0)
 
 

@@ -51,7 +51,7 @@ def served(setting: AttackSetting) -> str | None:
     if capabilities.repeatable:
         line = f'record.sent(round, 0, {m}, "prediction", logits, ids)'
         return f"it serves client {m} no prediction of a record; {line} where the server answers records it"
-    return f"the transcript must hold a 'prediction' to {m}: client {m} is who looks"
+    return f"the transcript holds no 'prediction' to client {m}, who looks; record one"
 
 
 def own_protocol(setting: AttackSetting) -> str | None:
@@ -65,7 +65,7 @@ def binary_labels(setting: AttackSetting) -> str | None:
     """Need two classes."""
     data = setting.dataset
     if data.classes != 2:
-        return f"{data.name} has {data.classes} classes, must have 2"
+        return f"{data.name} has {data.classes} classes; use data with 2"
     return None
 
 
@@ -76,7 +76,7 @@ def _unlock(setting: AttackSetting) -> str:
     if setting.method.capabilities.repeatable:
         return "; record.cut where embeddings leave a client records both ways"
     m = setting.client
-    return f"; the transcript must hold a 'gradient' from 0 to {m}: client {m} is who looks"
+    return f"; record a 'gradient' from 0 to client {m}, who looks"
 
 
 def downlink(gradient: bool, otherwise: str) -> Condition:

@@ -192,7 +192,7 @@ def first_pass(view: View, known: Knowledge) -> tuple[Tensor, Tensor | None, Ten
     batches = len(answers.values) // q
     if batches == 0:
         raise InputError(
-            f"the view holds {len(answers.values)} answers, fewer than the {q} queries of one batch: must have more "
+            f"the view holds {len(answers.values)} answers, fewer than the {q} queries of one batch; use more "
             f"‹epochs›, a smaller ‹batch_size› or fewer ‹queries›"
         )
     directions = None if outside else directions_of(view, known, batches * q)

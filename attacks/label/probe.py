@@ -41,8 +41,8 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
     complete = len(answers.values) // per_record
     if complete == 0:
         raise InputError(
-            f"the view holds {len(answers.values)} answers, fewer than the {per_record} probes of one record: must "
-            f"have more ‹epochs› or a smaller ‹batch_size›"
+            f"the view holds {len(answers.values)} answers, fewer than the {per_record} probes of one record; use "
+            f"more ‹epochs› or a smaller ‹batch_size›"
         )
     scalars = answers.values[: complete * per_record]
     # (records, repeats, classes, K) -> (1, K, records, classes)

@@ -275,7 +275,7 @@ class Composition:
 
     def __post_init__(self) -> None:
         if not self.parts:
-            raise InputError("a composition has no releases, must have at least one")
+            raise InputError("a composition has no releases; use at least one")
         sizes = sorted({release.dataset_size for release in self.parts if release.dataset_size is not None})
         if len(sizes) > 1:
             raise InputError(
@@ -358,10 +358,10 @@ def realised_participations(
         named, times = np.unique(ids[ids >= 0].astype(np.int64), return_counts=True)
         if not distinct_ids and (times > 1).any():
             raise InputError(
-                f"batch {number} names record {named[times > 1][0]} more than once, must name it once, or the server "
-                "must enforce distinct ids"
+                f"batch {number} names record {named[times > 1][0]} more than once; name it once, or let the server "
+                "enforce distinct ids"
             )
         counts[named] += 1
     if number != rounds:
-        raise InputError(f"the schedule has {number} batches, must have one for each of the {rounds} rounds")
+        raise InputError(f"the schedule has {number} batches; use one for each of the {rounds} rounds")
     return max(1, int(counts.max()))

@@ -83,7 +83,7 @@ def read_plain(path: Path, most: int, *, links: bool = True) -> bytes:
         if len(content) > size:  # it grows
             content += file.read(most + 1 - len(content))
     if max(size, len(content)) > most:
-        raise InputError(f": has more than {most} bytes, must have {most} at most", str(path))
+        raise InputError(f": has more than {most} bytes; use {most} at most", str(path))
     return content
 
 

@@ -220,8 +220,8 @@ def function_at(path: str, field: str, right: str, folder: Path | None = None) -
     function: Callable[..., Any] | None = getattr(module, name, None)
     if not callable(function):
         hint = did_you_mean(name, (known for known, value in vars(module).items() if callable(value)))
-        hint = f": {hint}" if hint else ""
-        raise InputError(f"{field} {path}: {path.partition(':')[0]} has no callable {name}, must have one{hint}")
+        rule = hint or "define it there"
+        raise InputError(f"{field} {path}: {path.partition(':')[0]} has no callable {name}; {rule}")
     return function
 
 

@@ -151,7 +151,7 @@ def archive_in(file: IO[bytes]) -> Iterator[zipfile.ZipFile]:
 def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, limit: int) -> NDArray[Any]:
     size = entry.file_size
     if size > limit + HEADER_BYTES:
-        raise ValueError(f"{entry.filename} has {size} bytes, must have {limit + HEADER_BYTES} at most")
+        raise ValueError(f"{entry.filename} has {size} bytes; use {limit + HEADER_BYTES} at most")
     try:
         with archive.open(entry) as member:
             return read_npy(member, size)

@@ -127,7 +127,7 @@ class Registry(Mapping[str, T]):
         if not isinstance(item, self._kind):
             raise InputError(f"is of type {type(item).__name__}; use a {self._kind.__name__}", where)
         if item.name != point.name:
-            raise InputError(f"calls itself {item.name!r}, must have the name of its entry point", where)
+            raise InputError(f"calls itself {item.name!r}; use the name of its entry point", where)
         return item
 
 

@@ -66,7 +66,7 @@ def parsed_toml(text: str, shown: str, *, parse_float: Callable[[str], Any] = fl
         raise InputError(f"{shown}: is not valid TOML: {error}") from None
     for loc, value in _whole_numbers(data):
         if not -(1 << 63) <= value < 1 << 63:
-            rule = f"is a whole number of {value.bit_length():,} bits, must have 64 at most"
+            rule = f"is a whole number of {value.bit_length():,} bits; use 64 at most"
             raise InputError(f"{shown}:{line_at(key_lines(text), loc)}: {loc[-1]} {rule}")
     return data
 

@@ -107,7 +107,7 @@ class Access:
         for inner, folders, files in os.walk(folder):
             seen += len(folders) + len(files)
             if seen > _MOST_FILES:
-                raise InputError(f"with more than {_MOST_FILES:,} files, must hold one model", key, value)
+                raise InputError(f"with more than {_MOST_FILES:,} files; use a folder that holds one model", key, value)
             for name in (*folders, *files):
                 self._below(key, value, f"whose {name}", Path(inner) / name)
         return str(folder)

@@ -119,9 +119,9 @@ def parse_claims(text: str, path: Path) -> ClaimsFile:
             raise InputError(f"{lines.at((key,))}{_unknown(key, tables)}")
     claims = data.get("claim")
     if not isinstance(claims, list) or not claims or not all(isinstance(entry, dict) for entry in claims):
-        raise InputError(f"{shown}: holds no [[claim]], must hold one or more: an array of tables")
+        raise InputError(f"{shown}: holds no [[claim]]; use one or more: an array of tables")
     if len(claims) > MOST_CLAIMS:
-        raise InputError(f"{shown}: holds {len(claims):,} claims, must hold at most {MOST_CLAIMS:,}")
+        raise InputError(f"{shown}: holds {len(claims):,} claims; use at most {MOST_CLAIMS:,}")
     table: Any = data.get("defaults", {})
     defaults = _validated(Defaults, table, ("defaults",), lines, "[defaults]")
     placed = tuple(_claim(entry, index, table, lines) for index, entry in enumerate(claims))
@@ -158,13 +158,13 @@ def _claim(entry: Mapping[str, object], index: int, defaults: Mapping[str, Any],
         for key in entry:
             if key not in known:
                 raise wrong(f": {_unknown(key, known)}", key)
-        raise wrong(" has none of the keys method, system, scores and mechanism, must have one of them")
+        raise wrong(" has none of the keys method, system, scores and mechanism; use one of them")
     kind = entry.get("kind", "epsilon")
     if kind not in ("epsilon", "attack", "coins"):
         raise wrong(f": kind is {_short(kind)}; use epsilon or attack, or coins with coin_success_at_most", "kind")
     others = [key for key in ("method", "system", "scores", "mechanism") if key in entry]
     if len(others) > 1:
-        raise wrong(f" has the keys {' and '.join(others)}, must have one of them")
+        raise wrong(f" has the keys {' and '.join(others)}; use one of them")
     model = FORMS[form]
     # A table stands in the place of the data set that the defaults name.
     known = [key for key in _aliases(model) if "csv" not in entry or key not in ("dataset", "data_dir")]
@@ -240,9 +240,9 @@ def _refuse_duplicates(claims: Sequence[PlacedClaim], shown: str) -> None:
         where = f"{shown}:{placed.line_of('name')}"
         at = f"in line {other.line_of('name')}"
         if other.name == placed.name:
-            raise InputError(f"{where}: two claims are called {placed.name!r} (the first {at}), must have other names")
-        told_apart = "must have a name that a reader can tell from it"
-        raise InputError(f"{where}: the name {placed.name!a} looks like {other.name!a} {at}, {told_apart}")
+            raise InputError(f"{where}: two claims are called {placed.name!r} (the first {at}); use other names")
+        told_apart = "use a name that a reader can tell from it"
+        raise InputError(f"{where}: the name {placed.name!a} looks like {other.name!a} {at}; {told_apart}")
 
 
 DEFAULT_ALPHA = 1e-3
@@ -253,7 +253,7 @@ def _readable(text: str) -> str:
     for character in text:
         category = unicodedata.category(character)
         if category.startswith("C") or category in ("Zl", "Zp"):
-            raise ValueError(f"holds the character U+{ord(character):04X}, must hold characters that can be seen")
+            raise ValueError(f"holds the character U+{ord(character):04X}; use characters that can be seen")
     return text
 
 
@@ -269,15 +269,15 @@ ExactlyGaussian = Annotated[bool, Field(description="The scores are Gaussian wit
 def _bounded(settings: dict[str, object]) -> dict[str, object]:
     """Refuse settings past every limit before anything that knows the method is loaded."""
     if len(settings) > MOST_SETTINGS:
-        raise ValueError(f"holds {len(settings):,} settings, must hold at most {MOST_SETTINGS}")
+        raise ValueError(f"holds {len(settings):,} settings; use at most {MOST_SETTINGS}")
     for key, value in settings.items():
         most = LARGEST_SIZES.get(key, MOST_RECORDS)
         if isinstance(value, int) and value > most:
-            raise ValueError(f"holds {key:.60} = {value!s:.40}, must hold at most {most:,}")
+            raise ValueError(f"holds {key:.60} = {value!s:.40}; use at most {most:,}")
         if isinstance(value, str) and len(value) > LONGEST_TEXT:
-            raise ValueError(f"holds {key:.60} of {len(value):,} characters, must hold at most {LONGEST_TEXT:,}")
+            raise ValueError(f"holds {key:.60} of {len(value):,} characters; use at most {LONGEST_TEXT:,}")
         if isinstance(value, list | dict) and len(value) > MOST_CLIENTS:
-            raise ValueError(f"holds {key:.60} of {len(value):,} entries, must hold at most {MOST_CLIENTS:,}")
+            raise ValueError(f"holds {key:.60} of {len(value):,} entries; use at most {MOST_CLIENTS:,}")
     return settings
 
 
@@ -291,7 +291,7 @@ Settings = Annotated[
 def _without_delta(release: dict[str, object]) -> dict[str, object]:
     """Refuse a delta, which the claim has itself."""
     if "delta" in release:
-        raise ValueError("holds delta, must leave it to the claim's own key delta")
+        raise ValueError("holds delta; give it in the claim's own key delta")
     return release
 
 

@@ -259,7 +259,7 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
 
 def realised(path: Path, dataset_size: int, rounds: int, *, distinct_ids: bool) -> int:
     """Return the largest count of a record in the batches of a .npy file, (rounds, B) whole numbers."""
-    wrong = "must hold one array of record numbers, one row per round"
+    wrong = "use a file of one array of record numbers, one row per round"
     try:
         with open_plain(path) as file:
             batches = read_npy(file, os.fstat(file.fileno()).st_size)

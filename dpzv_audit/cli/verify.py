@@ -71,7 +71,7 @@ def _a_file(name: str, path: Path, *kinds: str) -> None:
 
 def _check_name(name: str, path: Path) -> None:
     if len(os.fsencode(path.name)) > _LONGEST_NAME:
-        raise InputError(f"must have a name of {_LONGEST_NAME} bytes at most", name, path)
+        raise InputError(f"use a name of {_LONGEST_NAME} bytes at most", name, path)
 
 
 def _identity(path: Path) -> object:

@@ -72,7 +72,7 @@ def check_size(path: Path, limit: int, *, hint: str = "") -> int:
     with reading(path):
         size = path.stat().st_size
     if size > limit:
-        raise InputError(f"{path}: has {size} bytes, must have {limit} at most{hint}")
+        raise InputError(f"{path}: has {size} bytes, more than {limit}{hint or '; use a smaller file'}")
     return size
 
 
@@ -81,7 +81,7 @@ def bounded_lines(file: IO[AnyStr], limit: int, units: str) -> Iterator[AnyStr]:
     for number in count(1):
         line = file.readline(limit + 1)
         if len(line) > limit:
-            raise ValueError(f"line {number} has more than {limit} {units}, must have {limit} at most")
+            raise ValueError(f"line {number} has more than {limit} {units}; use {limit} at most")
         if not line:
             return
         yield line
@@ -192,7 +192,7 @@ def _members(
     seen: set[str] = set()
     for number, member in enumerate(archive, start=1):
         if number > limits.members:
-            raise InputError(f"has more than {limits.members} members, must have {limits.members} at most")
+            raise InputError(f"has more than {limits.members} members; use {limits.members} at most")
         name = member.name
         path = PurePosixPath(name)
         if "\\" in name or "\0" in name or path.is_absolute() or ".." in path.parts:
@@ -203,13 +203,13 @@ def _members(
             raise InputError(f"member {name!r} is a link or a special file; use a plain file or folder")
         plain = name.removeprefix("./")
         if plain in seen:
-            raise InputError(f"holds {plain!r} twice, must hold it once")
+            raise InputError(f"holds {plain!r} twice; keep one")
         seen.add(plain)
         if not wanted(plain):
             continue
         size = member.size
         if size > limits.member_bytes:
-            raise InputError(f"{plain!r} has {size} bytes, must have {limits.member_bytes} at most")
+            raise InputError(f"{plain!r} has {size} bytes; use {limits.member_bytes} at most")
         file = archive.extractfile(member)
         content = file.read() if file else b""
         if len(content) != size:
@@ -243,4 +243,4 @@ class _BoundedStream:
         most = self._limits.total_bytes
         # tarfile may ask for one record beyond the end
         if position > most + tarfile.RECORDSIZE:
-            raise InputError(f"unpacks to more than {most} bytes, must unpack to {most} at most")
+            raise InputError(f"unpacks to more than {most} bytes; use {most} at most")

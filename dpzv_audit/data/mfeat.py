@@ -71,7 +71,7 @@ def _read(path: Path) -> tuple[list[Array], LabelArray]:
         if not isinstance(view, np.ndarray) or view.dtype.kind not in "uif" or view.shape != right:
             raise InputError(f"{which} has shape {np.shape(view)}; use {right} of numbers")
         if not np.isfinite(view).all():
-            raise InputError(f"{which} holds nan or inf, must hold finite numbers")
+            raise InputError(f"{which} holds nan or inf; use finite numbers")
         views.append(view.astype(np.float64))
     digits = np.repeat(np.arange(CLASSES), RECORDS // CLASSES)
     if not np.array_equal(labels, digits + 1):

@@ -193,9 +193,9 @@ class DataSpec:
 
     def __post_init__(self) -> None:
         if self.source is None and self.files is None and not self.package:
-            raise InputError(f"data set {self.name}: must say its source, its files or the package that embeds it")
+            raise InputError(f"data set {self.name}: say its source, its files or the package that embeds it")
         if not self.partitions:
-            raise InputError(f"data set {self.name}: must have at least one partition")
+            raise InputError(f"data set {self.name}: state at least one partition")
 
     @property
     def options(self) -> dict[str, object]:

@@ -208,7 +208,7 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
             labels += (intern(row[place]) for _, row in chunk)  # one string a class, not one a row
             lines += (line for line, _ in chunk)
         if not labels:
-            raise ValueError("has no rows, must have at least one")
+            raise ValueError("has no rows; use at least one")
     blocks = {name: np.concatenate(blocks) for name, blocks in chunks.items()}
     return EncodedTable(path, blocks, labels, lines, identifiers)
 
@@ -218,9 +218,7 @@ def _check_features(rows: int, width: int, free: int | None) -> None:
     loading = rows * (LOADING * 4 * width + ROW_BYTES)
     size = f"has {rows:,} rows or more of {width} features each"
     if needed > FEATURE_LIMIT:
-        raise ValueError(
-            f"{size}, {needed / 1e9:,.1f} GB in memory, must have {FEATURE_LIMIT / 1e9:.1f} GB at most{ADVICE}"
-        )
+        raise ValueError(f"{size}, {needed / 1e9:,.1f} GB in memory, more than {FEATURE_LIMIT / 1e9:.1f} GB{ADVICE}")
     if free is not None and loading > free:
         raise ValueError(f"{size}, {loading / 1e9:,.1f} GB to load, and {free / 1e9:,.1f} GB is free{ADVICE}")
 
@@ -267,7 +265,7 @@ def _rows(path: Path, layout: Layout) -> Iterator[Line]:
                     continue
                 if len(row) != len(names):
                     raise ValueError(
-                        f"line {reader.line_num} has {len(row)} columns, must have {len(names)}, separated by "
+                        f"line {reader.line_num} has {len(row)} columns; use {len(names)}, separated by "
                         f"{layout.separator!r}"
                     )
                 yield reader.line_num, [cell.strip() for cell in row]
@@ -297,12 +295,12 @@ def _quoted_once(lines: Iterator[str]) -> Iterator[str]:
 def _header(row: list[str], layout: Layout) -> list[str]:
     names = [name.strip() for name in row]
     if layout.names is not None and names != list(layout.names):
-        raise ValueError(f"line 1 names {', '.join(names)[:120] or 'nothing'}, must name {', '.join(layout.names)}")
+        raise ValueError(f"line 1 names {', '.join(names)[:120] or 'nothing'}; use {', '.join(layout.names)}")
     counts = Counter(names)
     twice = [name for name in names if not name or counts[name] > 1]
     if not names or twice:
         reason = f"names {twice[0]!r} twice or not at all" if twice else "is empty"
-        raise ValueError(f"line 1 {reason}, must name each column once")
+        raise ValueError(f"line 1 {reason}; use each column once")
     return names
 
 
@@ -455,7 +453,7 @@ class CsvTable:
                 if name == self.label and option != "label":
                     raise InputError(f"the label; use another column of {first}", option, name)
         if len(names) == 1 + len({*self.drop}):
-            raise InputError(f"{first}: has no column but {', '.join(names)}, must have at least one feature")
+            raise InputError(f"{first}: has no column but {', '.join(names)}; use at least one feature")
         for name in self.categories:
             if name in self.scales:
                 raise InputError(
@@ -549,7 +547,7 @@ class CsvTable:
                     "groups",
                 )
         if not all(self.groups):
-            raise InputError("a group is empty, must hold at least one column")
+            raise InputError("a group is empty; use at least one column")
         return self.groups
 
 
@@ -568,7 +566,7 @@ def _count_rows(path: Path, layout: Layout, version: tuple[int, ...]) -> int:
     check_size(path, FILE_LIMIT, hint=ADVICE)
     count = sum(1 for _ in _rows(path, layout)) - 1
     if not count:
-        raise InputError(f"{path}: has no rows, must have at least one")
+        raise InputError(f"{path}: has no rows; use at least one")
     return count
 
 
@@ -583,7 +581,7 @@ def _classes(path: Path, label: str, cells: set[str], classes: Sequence[str] | N
     if not 2 <= count == len(names) <= MOST_CLASSES:
         values = "value" if count == 1 else "values"
         raise InputError(
-            f"{path}: label column {label!r} has {count} distinct {values}, must have 2 to {MOST_CLASSES}, one a class"
+            f"{path}: label column {label!r} has {count} distinct {values}; use 2 to {MOST_CLASSES}, one a class"
         )
     return {name: number for number, name in enumerate(names)}
 

@@ -147,7 +147,7 @@ def _check_model(folder: Path, source: str) -> None:
             raise InputError(f"whose {path.name} is {kind_of(path)}; use a regular file", "transformer", source)
         if path.suffix == ".json" and path.stat().st_size > _LARGEST_JSON:
             raise InputError(
-                f"whose {path.name} is too large, must have {_LARGEST_JSON:,} bytes at most", "transformer", source
+                f"whose {path.name} is too large; use {_LARGEST_JSON:,} bytes at most", "transformer", source
             )
 
 
@@ -183,7 +183,7 @@ class PretrainedTokenizer:
         """
         read = _tokenizer(self.source)
         if read.pad_token_id is None:
-            raise InputError("whose tokenizer has no padding token, must have one", "transformer", self.source)
+            raise InputError("whose tokenizer has no padding token; use another", "transformer", self.source)
         if not texts:
             return _padded([], self.length)
         ids = read([*texts], add_special_tokens=False, truncation=True, max_length=self.length)["input_ids"]
@@ -223,7 +223,7 @@ def read_imdb(
     def records(split: str) -> Records:
         keys = sorted(key for key in reviews if key[0] == split)
         if not keys:
-            raise InputError(f"{path}: has no aclImdb/{split}/pos or neg/ID_RATING.txt, must have some")
+            raise InputError(f"{path}: has no aclImdb/{split}/pos or neg/ID_RATING.txt; use a folder that has some")
         keys = [keys[place] for place in fixed_order(len(keys), seed=request.spec.seed)]
         ids = chosen.encode([reviews[key] for key in keys])
         return Records((ids,), np.array([key[1] == "pos" for key in keys], np.int64))
@@ -320,7 +320,7 @@ def read_fasttext(path: Path, tokenizer: Tokenizer) -> tuple[TokenArray, LabelAr
         ids.append(tokenizer.encode([text for _, text in chunk]))
         labels.extend(LABELS[label] for label, _ in chunk)
     if not labels:
-        raise InputError(f"{path}: is empty, must have a line a review: __label__1 title: text")
+        raise InputError(f"{path}: is empty; use one line per review: __label__1 title: text")
     return np.concatenate(ids), np.array(labels, np.int64)
 
 

@@ -37,7 +37,7 @@ class Records:
 
     def __post_init__(self) -> None:
         if not self.features:
-            raise InputError("features is empty, must hold at least one block (one a client)")
+            raise InputError("features is empty; use at least one block (one a client)")
         check_array("labels", self.labels, np.int64)
         if self.labels.ndim != 1 or len(self.labels) == 0:
             raise InputError(f"labels has shape {self.labels.shape}; use (N,) with N at least 1")
@@ -99,7 +99,7 @@ class VerticalDataset:
             check_count("vocabulary", self.vocabulary, least=2)
             largest = max(int(block.max()) for block in blocks)
             if largest >= self.vocabulary:
-                raise InputError(f"{self.name}: token id {largest} must lie in 0 .. {self.vocabulary - 1}")
+                raise InputError(f"{self.name}: token id {largest} is out of range; use 0 to {self.vocabulary - 1}")
         for split, records in (("train", self.train), ("test", self.test)):
             low = int(records.labels.min())
             high = int(records.labels.max())

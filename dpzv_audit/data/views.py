@@ -143,7 +143,7 @@ def load_views(
     names = [path.name for path in _class_folders(folder)] if classes is None else classes
     shapes = list_shapes(folder, views, names)
     if not shapes:
-        raise InputError(f"{folder}: has no shapes, must hold one folder a class")
+        raise InputError(f"{folder}: has no shapes; use a folder with one folder per class")
     first = shapes[0].files[0]
     side = len(decode_image(first, read_bounded(first, FILE_BYTES)))
     check_look(colour, size, side)
@@ -152,7 +152,7 @@ def load_views(
     def records(split: str) -> Records:
         chosen = [shape for shape in shapes if shape.train == (split == "train")]
         if not chosen:
-            raise InputError(f"{folder}: has no {split} shapes, must have at least one")
+            raise InputError(f"{folder}: has no {split} shapes; use a folder that has at least one")
         values = np.empty((len(chosen), views, 3 if colour == "rgb" else 1, size, size), np.float32)
         for row, shape in enumerate(chosen):
             for view, path in enumerate(shape.files):
@@ -193,7 +193,7 @@ def list_shapes(folder: Path, views: int, classes: Sequence[str]) -> list[Shape]
                 shapes.append(Shape(classes.index(kind.name), train, name, files))
                 budget -= len(files)
         if budget < 0:
-            raise InputError(f"{folder}: has more than {FILE_LIMIT} images, must have {FILE_LIMIT} at most")
+            raise InputError(f"{folder}: has more than {FILE_LIMIT} images; use {FILE_LIMIT} at most")
     return shapes
 
 
@@ -223,7 +223,7 @@ def decode_image(path: Path, content: bytes) -> Pixels:
 
 def _class_folders(folder: Path) -> list[Path]:
     if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder; must hold one folder a class")
+        raise InputError(f"{folder}: no such folder; use one that holds a folder per class")
     return [inner for inner in _listed(folder) if inner.is_dir() and not inner.name.startswith(".")]
 
 
@@ -247,7 +247,7 @@ def _grouped(paths: Iterable[Path], views: int) -> dict[str, tuple[Path, ...]]:
         ring[view] = path
     for shape, ring in rings.items():
         if len(ring) != views:
-            raise InputError(f"{next(iter(ring.values()))}: shape {shape!r} has {len(ring)} views, must have {views}")
+            raise InputError(f"{next(iter(ring.values()))}: shape {shape!r} has {len(ring)} views; use {views}")
     return {shape: tuple(ring[view] for view in sorted(ring)) for shape, ring in rings.items()}
 
 
@@ -312,5 +312,5 @@ def _read(path: Path) -> tuple[Pixels, LabelArray]:
         labels = arrays["labels"].astype(np.int64)
         counts = (labels == np.arange(CLASSES)[:, None]).sum(axis=1).tolist()
         if counts != [10] * CLASSES:
-            raise ValueError(f"labels 0 .. {CLASSES - 1} have {counts} objects, must have 10 each")
+            raise ValueError(f"labels 0 .. {CLASSES - 1} have {counts} objects; use 10 each")
     return arrays["images"], labels

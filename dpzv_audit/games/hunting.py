@@ -59,7 +59,7 @@ def variants_of(path: str, folder: Path | None = None) -> list[str]:
     variants = own()
     if not isinstance(variants, Mapping) or not variants:
         shown = type(variants).__name__ + (f" of {len(variants)}" if isinstance(variants, Mapping) else "")
-        raise InputError(f"mechanism {path}: variants() gives {shown}, must give mechanisms by name, one at least")
+        raise InputError(f"mechanism {path}: variants() gives {shown}; return mechanisms by name, at least one")
     return list(map(str, variants))
 
 

@@ -80,7 +80,7 @@ def check_mechanism(made: Any, label: str) -> Any:
     """Return what is said to be a mechanism; `InputError` where nothing of it can be run."""
     if not any(map(callable, (made, getattr(made, "run", None), getattr(made, "run_batch", None)))):
         raise InputError(
-            f"mechanism {label}: {type(made).__name__} has no method run(world, rng), must have one or be a function"
+            f"mechanism {label}: {type(made).__name__} has no method run(world, rng); give it one, or use a function"
         )
     return made
 

@@ -267,7 +267,7 @@ class RealTrials:
         if not reached >= needed:
             raise InputError(
                 f"the worst-case canary makes a loss difference of {reached:.3g} where the clip saturates at "
-                f"{needed:.3g}: must reach it, so use more hidden units or a smaller clip or smoothing"
+                f"{needed:.3g}; use more hidden units or a smaller clip or smoothing"
             )
         saturated = True
         for done in range(1, len(self.plan.active) + 1):

@@ -154,8 +154,8 @@ def fitted_score(
     for number in range(trainings):
         messages, plays, coins = game.played(number)
         if not messages:
-            right = "must record some with ids, such as record.cut does"
-            raise InputError(f"{name}: no message that the {game.adversary} sees has ids, {right}")
+            rule = "record some with ids, as record.cut does"
+            raise InputError(f"{name}: no message that the {game.adversary} sees has ids; {rule}")
         sides = [np.flatnonzero(plays & (coins == bit)) for bit in (1, 0)]
         pairs = min(map(len, sides))
         heard.append(messages)

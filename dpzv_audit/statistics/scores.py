@@ -128,7 +128,7 @@ def _read(path: Path, header: bool | None) -> tuple[Scores, _FirstRow | None]:
             raise InputError(f"{path}: suffix is {path.suffix!r}; use one of {kinds}{cure}")
         size = path.stat().st_size
         if size > FILE_LIMIT:
-            raise InputError(f"{path}: has {size} bytes, must have {FILE_LIMIT} at most; use a sample")
+            raise InputError(f"{path}: has {size} bytes; use a sample of {FILE_LIMIT} bytes at most")
         values, first = reader(path, header)
         return check_scores(str(path), values), first
     except InputError as error:
@@ -311,14 +311,14 @@ def _only_member(path: Path, file: IO[bytes]) -> NDArray[np.generic]:
     with archive_in(file) as archive:
         entries = archive.infolist()
         if len(entries) != 1:
-            raise InputError(f"{path}: holds {len(entries)} arrays, must hold exactly one")
+            raise InputError(f"{path}: holds {len(entries)} arrays; use exactly one")
         name = entries[0].filename
         size = entries[0].file_size
         packed = entries[0].compress_size
         most = min(FILE_LIMIT, max(1 << 20, _MOST_PACKED * packed))
         if size > most:
             unpacks = f"array {name} unpacks to {size} bytes from {packed}"
-            raise InputError(f"{path}: {unpacks}, must unpack to {most} at most")
+            raise InputError(f"{path}: {unpacks}; use {most} at most")
         try:
             with archive.open(name) as member:
                 return read_npy(member, size)

@@ -124,7 +124,7 @@ def check_scores(name: str, scores: ArrayLike) -> Scores:
     if array.ndim != 1:
         raise InputError(f"{name} has shape {array.shape}; use one dimension")
     if array.size == 0:
-        raise InputError(f"{name} is empty, must hold at least one score")
+        raise InputError(f"{name} is empty; use at least one score")
     if array.dtype.kind not in "iuf":
         raise InputError(f"{name} holds values of type {array.dtype}; use real numbers")
     if not isinstance(scores, np.ndarray) and array.dtype.kind == "f":

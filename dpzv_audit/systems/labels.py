@@ -33,9 +33,7 @@ def read_labels(path: Path, records: int, classes: int) -> NDArray[np.int64]:
     with reading(path):
         labels = _of_array(path) if path.suffix.lower() == ".npy" else _of_text(path)
     if len(labels) != records:
-        raise InputError(
-            f"{path}: holds {len(labels)} labels, must hold {records}: one for each record of the transcript"
-        )
+        raise InputError(f"{path}: holds {len(labels)} labels; use {records}, one for each record of the transcript")
     for record in np.flatnonzero((labels < 0) | (labels >= classes)):
         raise InputError(f"{path}: the label of record {record} is {labels[record]}; use 0 to {classes - 1}")
     return labels
@@ -76,7 +74,7 @@ def _cells(path: Path) -> Iterator[tuple[int, str]]:
             raise ValueError(f"line 1 holds {shown}; name a column {COLUMN!r}, or write one number per line")
         for row in rows:
             if len(row) != len(first):
-                raise ValueError(f"line {rows.line_num} has {len(row)} columns, must have {len(first)}")
+                raise ValueError(f"line {rows.line_num} has {len(row)} columns; use {len(first)}")
             yield rows.line_num, row[place].strip()
 
 

@@ -109,7 +109,7 @@ def check_order(messages: Iterable[Sent]) -> None:
         ):
             raise InputError(
                 f"the gradient of round {message.round} to party {message.receiver} comes before any embeddings "
-                "of that client in that round, must follow them"
+                "of that client in that round; send it after them"
             )
 
 

@@ -191,8 +191,8 @@ class Recorder:
         layer = self._layer
         if layer.is_compiling():
             raise InputError(
-                f"the cut of client {client} stands in code that torch.compile compiles: "
-                "must stand outside, behind the compiled bottom model"
+                f"the cut of client {client} stands in code that torch.compile compiles; "
+                "put it outside, behind the compiled bottom model"
             )
         where = f"the cut of client {client}"
         if client not in self._numbers:
@@ -214,8 +214,8 @@ class Recorder:
                 return values
             if not values.requires_grad:
                 raise InputError(
-                    f"the cut of client {client} in round {round} gets values that need no gradient: "
-                    "it must stand before any detach, or after requires_grad_() of a detached leaf"
+                    f"the cut of client {client} in round {round} gets values that need no gradient; "
+                    "put it before any detach, or after requires_grad_() of a detached leaf"
                 )
             known = self._held(ids)
             place = client, round
@@ -280,9 +280,7 @@ class Recorder:
             try:
                 for place, (head, values, version, ids) in enumerate(waiting):
                     if values._version != version:
-                        raise InputError(
-                            " were changed in place behind the cut, must stay as they passed it: change a copy"
-                        )
+                        raise InputError(" were changed in place behind the cut; change a copy")
                     known = checked.get(id(ids))
                     if known is None:
                         known = checked[id(ids)] = self._known(ids)
@@ -328,9 +326,9 @@ class Recorder:
         where = _named(*head)
         self._check_parties(where, sender, receiver)
         if sender == receiver:
-            raise InputError(f"{where}: must go to another party")
+            raise InputError(f"{where}: send it to another party")
         if self.defend is not None and kind == "gradient":
-            raise InputError(f"{where}: must pass record.cut, where a defence of gradients can change it")
+            raise InputError(f"{where}: use record.cut, where a defence of gradients can change it")
         if not _KIND.fullmatch(kind):
             raise InputError(f"{where}: use a kind that is a word of small letters, digits and dashes")
         if kind in _MEANT:
@@ -362,7 +360,7 @@ class Recorder:
             if known is None:
                 raise InputError(" has no ids: say which record each row is about")
             if not shape or shape[0] != known.rows:
-                raise InputError(f" has {known.rows} ids for a tensor of shape {shape}, must have one for each row")
+                raise InputError(f" has {known.rows} ids for a tensor of shape {shape}; give one for each row")
         name = f"m{len(self._messages)}"
         self._messages.append(Sent(*head, name, known.name if known else ""))
         return name

@@ -48,7 +48,7 @@ def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
     for answer in first.answers:
         classes_of(answer, len(task.test_labels), system.name)
     if not first.record.messages:
-        raise InputError(f"{where} recorded no message: must call record.cut or record.sent where parties send")
+        raise InputError(f"{where} recorded no message; call record.cut or record.sent where parties send")
     _check_rounds(first.record, task.clients, where)
     sent = _excerpt(first.record)
     other = None
@@ -57,8 +57,8 @@ def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
     if not system.random:
         if not _same(first.record, system.play(task, training_seed, "the rehearsal again").record):
             raise InputError(
-                f"{where} sent other messages when it was trained again with the same seed. Its random numbers must "
-                "come from its seed, and no state may stay between trainings; else state random = True"
+                f"{where} sent other messages when it was trained again with the same seed. Draw its random numbers "
+                "from its seed and keep no state between trainings; else state random = True"
             )
         order = stream(seed, Purpose.SYSTEM, 0, 1).permutation(task.records)
         next_class = (task.labels + 1) % task.classes
@@ -207,8 +207,8 @@ def _check_rounds(record: Recording, clients: int, where: str) -> None:
         names = {message.ids for message in gradients if message.receiver == client}
         if len({record.tensors[name].tobytes() for name in names}) > 1:
             raise InputError(
-                f"{where} sent gradients of more than one batch to client {client}, all in one round: "
-                f"round must count batches, as in record.cut({client}, number, ids)"
+                f"{where} sent gradients of more than one batch to client {client}, all in one round; "
+                f"let round count batches, as in record.cut({client}, number, ids)"
             )
 
 

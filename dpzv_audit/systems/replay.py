@@ -28,7 +28,7 @@ def replay(played: Sequence[Trial], channel: Channel, name: str) -> None:
             if _head(other) != first:
                 raise InputError(
                     f"system {name}: message {place + 1} of training {number + 1} is {_head(other)}, "
-                    f"of training 1 {first}: all trainings must send the same messages in one order"
+                    f"of training 1 {first}; send the same messages in one order in all trainings"
                 )
         channel.send(_stacked(group, played, name))
     for notes in zip(*(trial.notes for trial in played), strict=False):
@@ -53,7 +53,7 @@ def _stacked(group: Sequence[Sent], played: Sequence[Trial], name: str) -> Messa
     by_row = named and all(value.ndim and len(value) == len(rows) for value, rows in zip(values, ids, strict=True))
     if len({value.shape[1:] if by_row else value.shape for value in values}) > 1:
         shapes = " and ".join(sorted({str(value.shape) for value in values}))
-        raise InputError(f"system {name}: {_head(first)} has shapes {shapes} in different trainings, must have one")
+        raise InputError(f"system {name}: {_head(first)} has shapes {shapes} in different trainings; use one")
     # A number has the size that it travels in, where that is not the float of a built-in method.
     bits = 8 * values[0].nbytes if values[0].itemsize != VALUE_BYTES else None
     head = (first.round, first.sender, first.receiver, first.kind)

@@ -41,7 +41,7 @@ def release_of(stated: Mapping[str, object], records: int, where: str = "") -> t
     """
     missing = [key for key in RELEASE if key not in stated]
     if missing:
-        raise InputError(f"{where} does not say {', '.join(missing)}, must say {', '.join(RELEASE)}")
+        raise InputError(f"{where} does not say {', '.join(missing)}; state {', '.join(RELEASE)}")
     settings: dict[str, Any] = {"dataset_size": records, "noise": "float", "delta": 1e-5, **stated}
     delta = settings.pop("delta")
     try:
@@ -88,7 +88,7 @@ def system_of(train: Callable[..., Any], path: str, seconds: float, home: str = 
             takes.bind(None, None, 0)
         except TypeError as error:
             shown = short(" ".join(str(takes).split()))
-            raise InputError(f"system {path}: must take (task, record, seed), not {shown}") from error
+            raise InputError(f"system {path} takes {shown}; use (task, record, seed)") from error
     module = sys.modules.get(home)
     flags: dict[str, Any] = {}
     for name in ("top_model", "random"):

@@ -145,7 +145,7 @@ def _played(record: Recorder, answer: object, queries: Sequence[Sequence[np.ndar
         return Played(record)
     if not isinstance(answer, Mapping) or not set(answer) <= {"predict", "clients"}:
         shown = sorted(map(str, answer)) if isinstance(answer, Mapping) else type(answer).__name__
-        raise InputError(f"returned {shown}, must return nothing, or a dictionary with predict, clients or both")
+        raise InputError(f"returned {shown}; return nothing, or a dictionary with predict, clients or both")
     predict = answer.get("predict")
     if predict is not None and not callable(predict):
         raise InputError(f"returned a predict of type {type(predict).__name__}; use a function of test features")
@@ -225,7 +225,7 @@ def logits(answer: np.ndarray, name: str) -> np.ndarray:
     Raises `InputError` where a system answers classes alone.
     """
     if answer.ndim != 2 or answer.dtype.kind != "f":
-        raise InputError(f"system {name}: predict answers {answer.dtype} of shape {answer.shape}, must answer scores")
+        raise InputError(f"system {name}: predict answers {answer.dtype} of shape {answer.shape}; return scores")
     scores = answer.astype(np.float64)
     if (scores >= 0.0).all() and np.allclose(scores.sum(1), 1.0, atol=1e-3):
         return np.log(np.maximum(scores, 1e-30))
@@ -238,7 +238,7 @@ def classes_of(answer: np.ndarray, count: int, name: str) -> np.ndarray:
         return answer.astype(np.int64)
     if answer.ndim == 2 and answer.shape[1] > 1 and len(answer) == count:
         return np.asarray(answer.argmax(1))
-    right = f"must answer scores ({count}, classes) or whole classes ({count},)"
+    right = f"return scores ({count}, classes) or whole classes ({count},)"
     if answer.size == count and answer.dtype.kind == "f":
         right += "; of one logit z for two classes, torch.stack([0 * z, z], 1)"
     raise InputError(f"system {name}: predict answers {answer.dtype} of shape {answer.shape}, {right}")

@@ -92,7 +92,7 @@ def dataset_of(answer: object, name: str) -> VerticalDataset:
     if not isinstance(answer, Mapping) or not {"features", "labels"} <= set(answer) <= set(KEYS):
         shown = ", ".join(map(str, answer)) if isinstance(answer, Mapping) else type(answer).__name__
         also = ", ".join(KEYS[2:])
-        raise InputError(f"{name} gives {shown}, must give a dictionary of features, labels and at most {also}")
+        raise InputError(f"{name} gives {shown}; return a dictionary of features, labels and at most {also}")
     try:
         whole = _records(answer["features"], answer["labels"])
         if "test_features" in answer:
@@ -102,7 +102,7 @@ def dataset_of(answer: object, name: str) -> VerticalDataset:
         most = int(max(train.labels.max(), test.labels.max()))
         if "classes" not in answer and whole.labels.min() > 0:
             raise InputError(
-                f"labels start at {whole.labels.min()}, must count from 0; where class 0 has no record, give classes"
+                f"labels start at {whole.labels.min()}; count from 0; where class 0 has no record, give classes"
             )
         digests = {"labels": array_digest(whole.labels)}
         digests |= {f"features of client {m}": array_digest(block) for m, block in enumerate(whole.features, start=1)}

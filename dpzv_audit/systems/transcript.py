@@ -185,7 +185,7 @@ def save(
     folder = Path(folder)
     check_count("classes", classes, least=2)
     if not record.messages:
-        raise InputError("nothing was recorded, a transcript must hold a message at least")
+        raise InputError("nothing was recorded; record at least one message")
     if folder.exists() and any(folder.iterdir()):
         raise InputError(
             f"{folder}: holds files; use an empty or new folder: a transcript is never written over another"
@@ -241,7 +241,7 @@ def _check(transcript: Transcript, path: Path) -> None:
         if Path(name).name != name or name == ".." or not name.isprintable():
             raise InputError(f"{path}: key files holds {name!r}; use names of files beside the manifest")
     if len(set(names)) < len(names):
-        raise InputError(f"{path}: key files names a file twice, must name each once")
+        raise InputError(f"{path}: key files names a file twice; name each once")
     shapes: dict[str, tuple[int, ...]] = {}
     known: set[str] = set()
     for number, message in enumerate(transcript.messages):

@@ -93,7 +93,7 @@ class TrainingConfig(BaseModel):
         switch = cls.model_fields[info.field_name or ""].annotation is bool
         entries = value if isinstance(value, list | tuple) else (value,)
         if not switch and bool in map(type, entries):
-            raise ValueError("is no switch, must not be true or false")
+            raise ValueError("is no switch; use a number, not true or false")
         return value
 
     @model_validator(mode="after")
@@ -204,7 +204,7 @@ class AsyncConfig(TrainingConfig):
         yield self.compute_times is not None and random, clock
         yield weighted and not random, "activation_probabilities need activation random"
         for name in _BY_CLIENT:
-            yield min(getattr(self, name) or (1,)) <= 0, f"{name} must all be above 0"
+            yield min(getattr(self, name) or (1,)) <= 0, f"use more than 0 for each of {name}"
 
     @property
     def keeps_table(self) -> bool:
@@ -216,7 +216,7 @@ class AsyncConfig(TrainingConfig):
         for name in _BY_CLIENT:
             values = getattr(self, name)
             if values is not None and len(values) != clients:
-                raise InputError(f"{name} has {len(values)} entries, must have one for each of the {clients} clients")
+                raise InputError(f"{name} has {len(values)} entries; use one for each of the {clients} clients")
 
 
 Downlink = Literal["scalar", "losses", "gradient", "other", "none"]
@@ -374,4 +374,4 @@ def check_sizes(config: TrainingConfig, *, records: int, clients: int) -> None:
     rounds_of(config, records)
     for quantity, size, most in config.sizes(records=records, clients=clients):
         if size > most:
-            raise InputError(f"{quantity} makes {size:,} numbers, must make at most {most:,}")
+            raise InputError(f"{quantity} makes {size:,} numbers; use at most {most:,}")

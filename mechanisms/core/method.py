@@ -255,7 +255,7 @@ class MethodSpec:
         if protection.draws and not releases and not protection.not_released:
             raise self._unstated()
         if len(releases) > 1:
-            raise InputError(f"which states {len(releases)} releases, must state one", "method", self.name)
+            raise InputError(f"which states {len(releases)} releases; state one", "method", self.name)
         self.check_noise(config, clients=deployment.clients)
         return tuple(_published(release, deployment) for release in releases)
 
@@ -297,7 +297,7 @@ class MethodSpec:
             raise self._unstated()
 
     def _unstated(self) -> InputError:
-        rule = "which draws noise and states no release, must state what it releases"
+        rule = "which draws noise and states no release; state what it releases"
         return InputError(rule, "method", self.name)
 
     def scalar_plan(self, config: TrainingConfig, deployment: Deployment) -> Plan:

@@ -316,7 +316,7 @@ def truncated_steps(values: Tensor, grid: Grid, axes: tuple[int, ...]) -> Tensor
     whose squares float64 could not sum exactly.
     """
     if grid.bits > _LARGEST_ROW_BITS:
-        raise ValueError(f"grid has 2^{grid.bits} steps, must have at most 2^{_LARGEST_ROW_BITS}")
+        raise ValueError(f"grid has 2^{grid.bits} steps; use at most 2^{_LARGEST_ROW_BITS}")
     exact = values.to(torch.float64)
     norms = norms_of(exact, axes)
     steps = torch.div(exact, norms.clamp(min=grid.clip) / grid.radius, rounding_mode="trunc")

@@ -157,7 +157,7 @@ def test_an_out_that_is_a_file_is_the_users_mistake(tmp_path, inner):
 @pytest.mark.parametrize("out", ["attacks", "reports", "mechanisms/runs", "dpzv_audit"])
 def test_an_out_named_like_a_package_is_refused(tmp_path, monkeypatch, out):
     monkeypatch.chdir(tmp_path)
-    check_refused(Path(out), f"out is {out}, must not be a folder named like a package", InputError)
+    check_refused(Path(out), f"out is {out}; use a folder that has no name of a package", InputError)
     assert list(tmp_path.iterdir()) == []
 
 

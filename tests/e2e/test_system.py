@@ -66,7 +66,7 @@ def test_data_of_the_tool_go_into_a_system(tool, folder):
         (("--system", "our_vfl"), "--system is 'our_vfl'; use module:function, such as our_vfl:train"),
         (("--system", "our_vfl.py:train"), "--system is 'our_vfl.py:train'; use our_vfl:train, in the folder"),
         (("--system", "nowhere:train"), "system nowhere:train: importing nowhere failed: ModuleNotFoundError"),
-        (("--system", "our_vfl:tarin"), "system our_vfl:tarin: our_vfl has no callable tarin, must have one"),
+        (("--system", "our_vfl:tarin"), "system our_vfl:tarin: our_vfl has no callable tarin"),
         (("--system", "our_vfl:train", "--epsilon", "1"), "--epsilon does not apply to --system"),
         (("--system", "our_vfl:train", "--set", "sampler=poisson"), "--set does not apply to --system"),
         (("--system", "our_vfl:train", "--attack", "label_probe"), "label_probe does not apply"),

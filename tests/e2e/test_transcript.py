@@ -177,7 +177,7 @@ def test_a_transcript_without_gradients_to_a_client_says_who_is_attacked(tool, r
     folder = changed(written, tmp_path, messages=[message for message in messages if message["receiver"] != 1])
     command = ("attack", "--transcript", "run", "--labels", "labels.csv", "--attack", "label_norm")
     done = tool(*command, "--client", "1", cwd=folder)
-    assert "must hold a 'gradient' from 0 to 1: client 1 is who looks" in refused(done, 2)
+    assert "record a 'gradient' from 0 to client 1, who looks" in refused(done, 2)
     result = json.loads(tool(*command, "--json", cwd=folder).stdout)
     assert result["clients"] == [2]
     assert result["success"]["confidence"] == 0.95

@@ -112,7 +112,7 @@ def test_projections_put_the_smaller_cluster_on_the_positive_side():
 
 @pytest.mark.parametrize("spec", [NORM, DIRECTION, SPECTRAL], ids=lambda spec: spec.name)
 def test_more_than_two_classes_are_one_line(spec):
-    with refused(f"{spec.name} does not apply to split: random has 4 classes, must have 2"):
+    with refused(f"{spec.name} does not apply to split: random has 4 classes; use data with 2"):
         mount(spec, "split")
 
 

@@ -117,7 +117,7 @@ def test_what_a_system_lacks_is_said_with_the_line_that_unlocks_it():
 
     with refused(r"sends a client nothing about records; record\.cut where embeddings leave"):
         mounted("membership_lira", System("one_way", one_way), "client")
-    with refused(r"predict answers int64 of shape .*, must answer scores"):
+    with refused(r"predict answers int64 of shape .*; return scores"):
         mounted(
             "membership_loss",
             System(

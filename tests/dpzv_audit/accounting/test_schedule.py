@@ -22,7 +22,7 @@ def test_a_shuffled_schedule_has_as_many_as_passes_begun(rng):
 @pytest.mark.parametrize(
     ("batches", "says"),
     [
-        ([], "has 0 batches, must have one for each of the 1 rounds"),
+        ([], "has 0 batches; use one for each of the 1 rounds"),
         ([[0], [1]], "has 2 batches"),
         # two places in one batch move the message twice as far: one participation would be too few
         ([[0, 3, 3]], "batch 1 names record 3 more than once"),

@@ -151,7 +151,7 @@ def test_a_name_that_no_file_can_have_is_one_line(place, name):
 
 def test_no_more_than_the_most_is_read(place):
     assert read_plain(place / "mine", 4) == b"mine"
-    with refused("mine: has more than 3 bytes, must have 3 at most"):
+    with refused("mine: has more than 3 bytes; use 3 at most"):
         read_plain(place / "mine", 3)
 
 

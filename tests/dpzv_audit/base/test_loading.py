@@ -110,7 +110,7 @@ def test_a_failed_import_says_whose_name_it_has(tmp_path):
         function_at("sched:fine", "mechanism", "pkg.mod:factory", tmp_path)
     (tmp_path / "sched.py").write_text(FACTORY.format(shift=2.0))
     assert mechanism_from("sched:fine", tmp_path).run(0, None) == 2.0, "what failed is not kept"
-    with refused("sched has no callable fin, must have one: did you mean 'fine'"):
+    with refused("sched has no callable fin; did you mean 'fine'"):
         function_at("sched:fin", "mechanism", "pkg.mod:factory", tmp_path)
 
 

@@ -48,7 +48,7 @@ def test_pickled_objects_are_never_read(tmp_path):
 
 def test_larger_arrays_are_refused_unread(tmp_path):
     path = saved(tmp_path / "x.npz", **{**good(), "b": np.zeros(100_000, np.int64)})
-    assert "b.npy has 800128 bytes, must have 4136 at most" in refused(path)
+    assert "b.npy has 800128 bytes; use 4136 at most" in refused(path)
     assert read_npz(path)["b"].shape == (100_000,)
 
 

@@ -114,7 +114,7 @@ def test_no_package_replaces_a_built_in_thing(install):
         ("def broken(:\n", "pkg_bad:SPEC", "cannot be imported: SyntaxError: "),
         ("", "pkg_bad:SPEC", "cannot be imported: AttributeError: "),
         ("SPEC = 3", "pkg_bad:SPEC", "is of type int; use a Thing"),
-        (THING.format("other"), "pkg_bad:SPEC", "calls itself 'other', must have the name of its entry point"),
+        (THING.format("other"), "pkg_bad:SPEC", "calls itself 'other'; use the name of its entry point"),
     ],
 )
 def test_a_broken_package_is_one_line_and_breaks_nothing_else(install, caplog, monkeypatch, code, value, said):

@@ -48,7 +48,7 @@ def folder_of(cases, tmp_path, monkeypatch, own_cache):
         ("dropout", "dropout", "all trainings must send the same messages in one order"),
         ("secagg", "secagg", "comes before any embeddings of that client in that round"),
         ("ushape", "ushape", "features[0] has shape (600, 0)"),
-        ("meangrad", "meangrad", "has 60 ids for a tensor of shape (8,), must have one for each row"),
+        ("meangrad", "meangrad", "has 60 ids for a tensor of shape (8,); give one for each row"),
         ("regress", "regress", "labels is float64; use an array of int64"),
         ("boost", "boost", "no attack reads messages of kind instances-0, instances-1, instances-2"),
     ],

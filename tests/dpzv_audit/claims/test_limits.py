@@ -37,18 +37,18 @@ REFUSED = {
     ),
     "an integer of 4,000 digits": (
         METHOD + f"config = {{ epochs = 1{'0' * 4000} }}",
-        "epochs is a whole number of 13,288 bits, must have 64 at most",
+        "epochs is a whole number of 13,288 bits; use 64 at most",
     ),
     "probabilities": (
         METHOD + f"config = {{ activation = 'random', activation_probabilities = [{'1.0, ' * 2000}] }}",
-        "config holds activation_probabilities of 2,000 entries, must hold at most 1,000",
+        "config holds activation_probabilities of 2,000 entries; use at most 1,000",
     ),
     "a word of 7 MB": (METHOD + f"config = {{ sampler = '{'x' * 7_000_000}' }}", "config holds sampler of 7,000,000"),
     "settings": (
         METHOD + "[claim.config]\n" + "".join(f"a{n} = 1\n" for n in range(5000)),
-        "config holds 5,000 settings, must hold at most 100",
+        "config holds 5,000 settings; use at most 100",
     ),
-    "claims": (METHOD * 30_000, f"must hold at most {MOST_CLAIMS:,}"),
+    "claims": (METHOD * 30_000, f"use at most {MOST_CLAIMS:,}"),
     "queries": (
         '[[claim]]\nname = "c"\nkind = "attack"\nmethod = "vafl"\nattack = "label_direct"\nsuccess_at_most = 0.5\n'
         f"queries = {HUGE}",
@@ -227,7 +227,7 @@ def test_a_check_tells_what_the_first_line_of_a_table_shows(tmp_path):
         ('label = "z"', "label is 'z'; use one of a, b, y of "),
         ('label = "y"\nscales = { c = 2.0 }', "scales is 'c'"),
         ('label = "y"\nclients = 9', "clients is 9; use at most the 2 columns"),
-        ('label = "y"', "line 3 has 2 columns, must have 3"),
+        ('label = "y"', "line 3 has 2 columns; use 3"),
     ):
         with refused(says):
             gate_on(tmp_path, METHOD + f'csv = "t.csv"\n{keys}\n').check()
@@ -236,7 +236,7 @@ def test_a_check_tells_what_the_first_line_of_a_table_shows(tmp_path):
 def test_a_check_finds_what_does_not_fit_the_data(tmp_path):
     with refused(r"claims.toml:5: .*config\.batch_size is 5000; use at most the 1408 training reco"):
         gate_on(tmp_path, METHOD + "config = { batch_size = 5000 }").check()
-    with refused("compute_times has 2 entries, must have one for each of the 4 clients"):
+    with refused("compute_times has 2 entries; use one for each of the 4 clients"):
         gate_on(tmp_path, METHOD + "config = { compute_times = [1.0, 2.0] }").check()
     with refused("calibration is 'sound' with sampler 'poisson'"):
         gate_on(tmp_path, METHOD + "config = { sampler = 'poisson' }").check()

@@ -215,11 +215,11 @@ def test_who_sees_too_few_labels_plays_no_game(folder):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"sigma": None}, "release does not say sigma, must say channel, clip, clip_scope"),
+        ({"sigma": None}, "release does not say sigma; state channel, clip, clip_scope"),
         ({"noize": 1.0}, "release: TypeError"),
         ({"sampler": "round-robin"}, "release: sampler is 'round-robin'"),
         ({"batch_size": 91}, "release: batch_size is 91; use a number in [1, dataset_size = "),
-        ({"delta": 1e-5}, "release holds delta, must leave it to the claim's own key delta"),
+        ({"delta": 1e-5}, "release holds delta; give it in the claim's own key delta"),
     ],
 )
 def test_a_wrong_release_is_one_line_at_its_key(folder, refusal, change, words):
@@ -354,7 +354,7 @@ def test_a_function_and_arrays_are_verified_from_python(folder):
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ({"data": {"labels": [0, 1]}}, "data gives labels, must give a dictionary of features, labels"),
+        ({"data": {"labels": [0, 1]}}, "data gives labels; return a dictionary of features, labels"),
         ({"data": arrays(), "csv": "t.csv", "label": "y"}, "data goes with system alone, and with neither csv nor"),
         ({"system": None, "method": "vafl", "data": arrays()}, "data goes with system alone"),
         ({"attack": None}, "unknown key 'success_at_most'"),

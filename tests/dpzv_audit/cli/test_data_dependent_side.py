@@ -62,7 +62,7 @@ def test_public_constants_are_no_fit(table):
     ("given", "names"),
     [
         ("no,yes", None),
-        ("no", "must have 2 to"),
+        ("no", "use 2 to"),
         ("no,maybe", "has label 'yes'; use one of"),
         (",", "--classes is ','; use labels with commas between them"),
     ],

@@ -128,7 +128,7 @@ def test_a_positive_control_that_the_data_do_not_allow_is_no_failure(tmp_path, c
     (folder,) = tmp_path.iterdir()
     (check,) = read_json(folder / "result.json")["self_checks"]
     assert check["holds"] is None
-    assert "must have 2" in check["what"]
+    assert "use data with 2" in check["what"]
     assert "FAILED" not in (folder / "report.html").read_text()
 
 

@@ -35,7 +35,7 @@ REFUSED = {
     "a filler": (CLAIM + CLAIM.replace('"c"', '"c\u3164"'), "looks like 'c'"),
     "a digit for a letter": (
         CLAIM.replace('"c"', '"claim l"') + CLAIM.replace('"c"', '"claim 1"'),
-        "the name 'claim 1' looks like 'claim l' in line 2, must have a name that a reader can tell from it",
+        "the name 'claim 1' looks like 'claim l' in line 2; use a name that a reader can tell from it",
     ),
     "an alpha that is no number": ("[defaults]\nalpha = nan\n" + CLAIM, "alpha is nan"),
     "a release without end": (
@@ -43,7 +43,7 @@ REFUSED = {
         + "release = { "
         + ", ".join(f"a{k} = 1" for k in range(101))
         + " }",
-        "release holds 101 settings, must hold at most 100",
+        "release holds 101 settings; use at most 100",
     ),
 }
 WRITTEN = toml_beside(__file__, "hostile_claims.toml")

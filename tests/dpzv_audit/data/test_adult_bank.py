@@ -116,7 +116,7 @@ def test_groups_hold_every_column_once_and_lists_name_no_value_twice(name, table
     ("old", "new", "message"),
     [
         ("77516", "many", "adult.data: line 2, column 'fnlwgt': 'many' is not a number"),
-        ("77516, ", "", "adult.data: line 2 has 14 columns, must have 15"),
+        ("77516, ", "", "adult.data: line 2 has 14 columns; use 15"),
         ("<=50K", "poor", "adult.data: line 2 has label 'poor'; use one of '<=50K', '>50K'"),
     ],
 )

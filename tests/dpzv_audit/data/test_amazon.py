@@ -84,7 +84,7 @@ def test_malformed_lines_are_named(tmp_path, bad, message):
 def test_empty_and_huge_files_are_refused_and_a_test_file_missed(tmp_path):
     path = tmp_path / "train.ft.txt"
     path.write_bytes(b"")
-    assert f"{path}: is empty, must have a line a review" in refused(tmp_path, subset=True)
+    assert f"{path}: is empty; use one line per review" in refused(tmp_path, subset=True)
     sparse(path)
     assert f"{path}: has {1 << 40} bytes" in refused(tmp_path, subset=True)
     assert "test.ft.txt: no such file" in refused(tmp_path)

@@ -72,7 +72,7 @@ def test_too_many_members_and_too_large_ones_are_refused(tmp_path):
     many = archive(tmp_path / "many.tar.gz", *(entry(f"{n}.txt", b"1") for n in range(11)))
     assert "has more than 10 members" in refused(many)
     large = archive(tmp_path / "large.tar.gz", entry("a.txt", b"1" * 1001))
-    assert "'a.txt' has 1001 bytes, must have 1000 at most" in refused(large)
+    assert "'a.txt' has 1001 bytes; use 1000 at most" in refused(large)
 
 
 def test_a_bomb_of_an_unwanted_member_is_stopped_at_the_total(tmp_path):

@@ -108,7 +108,7 @@ def test_labels_that_are_no_classes_are_refused(tmp_path):
     assert "label column 'y' has 1 distinct value" in refused(write(tmp_path, label="same"))
     path = tmp_path / "many.csv"
     path.write_text("a,y\n" + "".join(f"{n},{n}\n" for n in range(1001)))
-    assert "label column 'y' has 1001 distinct values, must have 2 to 1000" in refused(path, categories=[], clients=1)
+    assert "label column 'y' has 1001 distinct values; use 2 to 1000" in refused(path, categories=[], clients=1)
     path.write_text("a,y\n1,x\n2,\n3,z\n")
     assert "line 3, column 'y': is empty; use a label" in refused(path, categories=[], clients=1)
 

@@ -68,7 +68,7 @@ def test_the_complete_archive_needs_its_md5(tmp_path):
         ({"aclImdb/train/neg/9_7.txt": b"x"}, "has rating 7, which is not neg"),
         ({"aclImdb/train/neg/0_1.txt": b"x"}, "is a second review of number 0"),
         ({"aclImdb/train/neg/9_1.txt": b"\xff\xff"}, "is no UTF-8 text"),
-        ({"aclImdb/train/neg/9_1.txt": b"x" * ((1 << 18) + 1)}, "has 262145 bytes, must have 262144 at most"),
+        ({"aclImdb/train/neg/9_1.txt": b"x" * ((1 << 18) + 1)}, "has 262145 bytes; use 262144 at most"),
         ({"../aclImdb/train/neg/9_1.txt": b"x"}, "points outside the archive"),
     ],
 )

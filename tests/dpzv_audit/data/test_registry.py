@@ -73,9 +73,9 @@ def test_a_partition_of_one_number_of_clients_is_taken_for_that_number_alone():
 
 
 def test_a_set_must_say_what_its_numbers_come_from():
-    with refused("data set ours: must say its source, its files or the package"):
+    with refused("data set ours: say its source, its files or the package"):
         DataSpec(name="ours", summary="", reader=load, partitions={"runs": Partition(clients=1, takes="1")})
-    with refused("data set ours: must have at least one partition"):
+    with refused("data set ours: state at least one partition"):
         DataSpec(name="ours", summary="", reader=load, partitions={}, package="numpy")
 
 

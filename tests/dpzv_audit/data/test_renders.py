@@ -83,7 +83,7 @@ def test_without_train_and_test_folders_a_hash_of_the_name_decides(tmp_path):
 def test_malformed_folders_are_refused(folder):
     place = folder / "airplane" / "train"
     (place / "airplane_0001_012.png").unlink()
-    assert "shape 'airplane_0001' has 11 views, must have 12" in refusal(folder)
+    assert "shape 'airplane_0001' has 11 views; use 12" in refusal(folder)
     Image.fromarray(picture(1)).save(place / "airplane_0001_12.jpg")
     Image.fromarray(picture(1)).save(place / "airplane_0001_012.png")
     assert "is a second file for view 12 of 'airplane_0001'" in refusal(folder)

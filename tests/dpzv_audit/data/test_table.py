@@ -94,11 +94,11 @@ def test_long_files_are_read_in_chunks(tmp_path):
         (GOOD + "nan,red,Bonn,a\n", "line 4, column 'age': 'nan' is not a finite number"),
         (GOOD + "1e400,red,Bonn,a\n", "line 4, column 'age': '1e400' is too large; use at most 3.4e+38"),
         (GOOD + "1e40,red,Bonn,a\n", "line 4, column 'age': '1e40' is too large; use at most 3.4e+38"),
-        (GOOD + "1,red,Bonn\n", "line 4 has 3 columns, must have 4"),
-        (GOOD + "1,red,Bonn,a,5\n", "line 4 has 5 columns, must have 4"),
+        (GOOD + "1,red,Bonn\n", "line 4 has 3 columns; use 4"),
+        (GOOD + "1,red,Bonn,a,5\n", "line 4 has 5 columns; use 4"),
         (GOOD + '1,"red,Bonn,a\n', "line 4 cannot be read"),
         (GOOD + "1," + "r" * 200_000 + ",Bonn,a\n", "line 4 cannot be read (field larger than field limit"),
-        ("", "line 1 is empty, must name each column once"),
+        ("", "line 1 is empty; use each column once"),
         ("age,colour,town,y\n", "has no rows"),
         ("age,colour,y\n1,red,a\n", "has no column 'town'; its columns are age, colour, y"),
         ("age,age,town,y\n", "line 1 names 'age' twice or not at all"),
@@ -113,7 +113,7 @@ def test_malformed_files_are_refused_by_line_and_column(tmp_path, text, message)
 def test_names_that_a_layout_gives_must_be_those_of_the_file(tmp_path):
     path = write(tmp_path, GOOD)
     layout = Layout(names=("age", "colour", "city", "y"))
-    assert "line 1 names age, colour, town, y, must name age, colour, city, y" in refusal(path, layout)
+    assert "line 1 names age, colour, town, y; use age, colour, city, y" in refusal(path, layout)
 
 
 def test_comments_byte_order_marks_and_empty_lines_are_passed_over(tmp_path):
@@ -126,7 +126,7 @@ def test_missing_and_huge_files_are_refused(tmp_path):
     assert "cannot be read" in refusal(tmp_path / "absent.csv")
     path = tmp_path / "huge.csv"
     sparse(path)
-    assert f"has {1 << 40} bytes, must have {2 << 30} at most" in refusal(path)
+    assert f"has {1 << 40} bytes, more than {2 << 30}" in refusal(path)
 
 
 CELLS = st.one_of(
@@ -205,7 +205,7 @@ def test_a_table_beyond_memory_fails_after_its_first_rows(tmp_path, monkeypatch)
     read = []
     monkeypatch.setattr(table, "_encoded", lambda *given: read.append(given) or np.zeros((10, 1), np.float32))
     monkeypatch.setattr(table, "FEATURE_LIMIT", 4 * 101 * 2000)
-    with refused(r"features each, .* GB in memory, must have .* GB at most; use a sample"):
+    with refused(r"features each, .* GB in memory, more than .* GB; use a sample"):
         read_table(path, Layout(), columns, "y")
     assert read == [], "told by the size of the file, before any row is encoded"
     monkeypatch.setattr(table, "FEATURE_LIMIT", 4 * 101 * 5000)
@@ -226,7 +226,7 @@ def test_a_line_without_end_is_not_read_whole(tmp_path, monkeypatch):
     path = tmp_path / "long.csv"
     path.write_text("a,y\n" + "1," * 5000)
     monkeypatch.setattr(table, "LINE_LIMIT", 100)
-    with refused(r"long\.csv: line 2 has more than 100 characters, must have 100 at most"):
+    with refused(r"long\.csv: line 2 has more than 100 characters; use 100 at most"):
         read_table(path, Layout(), [NumberColumn("a")], "y")
 
 
@@ -234,5 +234,5 @@ def test_a_file_that_is_too_large_comes_with_advice(tmp_path, monkeypatch):
     path = tmp_path / "large.csv"
     path.write_text("a,y\n1,0\n")
     monkeypatch.setattr(table, "FILE_LIMIT", 4)
-    with refused("has 8 bytes, must have 4 at most; use a sample of its rows"):
+    with refused("has 8 bytes, more than 4; use a sample of its rows"):
         read_table(path, Layout(), [NumberColumn("a")], "y")

@@ -120,9 +120,9 @@ def test_blocks_of_token_ids_need_their_vocabulary():
     made = text(tokens([0, 4], [3, 1]), 5)
     assert made.train.features[0].dtype == np.int64
     assert made.vocabulary == 5
-    with refused(r"token id 4 must lie in 0 \.\. 3"):
+    with refused(r"token id 4 is out of range; use 0 to 3"):
         text(tokens([0, 4]), 4)
-    with refused(r"token id 9 must lie in 0 \.\. 4"):
+    with refused(r"token id 9 is out of range; use 0 to 4"):
         text(tokens([0, 4]), 5, tokens([9, 0]))
     with refused("vocabulary is None; use None where no block is int64"):
         text(tokens([0, 4]), None)

@@ -177,7 +177,7 @@ BAD = {
     "truncated.npy": (npy(VALUES)[:-3], "is not a complete NPY file"),
     "nothing.npy": (b"", "is not a complete NPY file"),
     "wide.npy": (npy(np.array([1e300], dtype=np.longdouble) ** 2), f"row 1 is 1.0*1051e.600, {FINE}"),
-    "two.npz": (npz(a=VALUES, b=VALUES), "holds 2 arrays, must hold exactly one"),
+    "two.npz": (npz(a=VALUES, b=VALUES), "holds 2 arrays; use exactly one"),
     "none.npz": (npz(), "holds 0 arrays"),
     "not_a_zip.npz": (npy(VALUES), "is not a complete NPZ file"),
     "truncated.npz": (npz(a=VALUES)[:-30], "is not a complete NPZ file"),
@@ -224,7 +224,7 @@ def test_an_archive_that_unpacks_without_measure_is_refused_by_what_it_declares(
     np.savez_compressed(path, a=np.zeros(10_000_000))
     assert path.stat().st_size < 100_000
     with memory_below(6_000_000):  # the room for a directory, 4 MB, and little else
-        with refused(r"array a\.npy unpacks to 80000128 bytes from \d+, must unpack to \d+ at most"):
+        with refused(r"array a\.npy unpacks to 80000128 bytes from \d+; use \d+ at most"):
             load_scores(path)
         path.write_bytes(packed("a.npy", 2**32 - 2))
         with refused(r"unpacks to 4294967294 bytes"):

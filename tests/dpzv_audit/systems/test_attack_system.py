@@ -58,18 +58,18 @@ BLOCK = np.eye(2, 3, dtype=np.float32)
         ({"train": "leaky"}, InputError, "train: use a function train"),
         ({"attack": "label_dirction"}, InputError, "label_dirction"),
         ({"trials": 0}, InputError, "trials is 0"),
-        ({"data": {"features": []}}, InputError, "data gives features, must give a dictionary of features, labels"),
+        ({"data": {"features": []}}, InputError, "data gives features; return a dictionary of features, labels"),
         (
             {"data": {"features": BLOCK, "labels": [0, 1]}},
             InputError,
             "use a list of arrays, one for each client",
         ),
         ({"data": {"features": {1: BLOCK}, "labels": [0, 1]}}, InputError, "features is a dict; use a list"),
-        ({"data": {"features": [BLOCK], "labels": [1, 2]}}, InputError, "labels start at 1, must count from 0"),
+        ({"data": {"features": [BLOCK], "labels": [1, 2]}}, InputError, "labels start at 1; count from 0"),
         (
             {"train": lambda task, record: None},
             InputError,
-            r"must take \(task, record, seed\), not \(task, record\)",
+            r"takes \(task, record\); use \(task, record, seed\)",
         ),
         (
             {"train": lambda task, record, seed: 1 / 0},

@@ -127,7 +127,7 @@ def started(train, *names, **stated):
 @pytest.mark.parametrize(
     ("train", "words"),
     [
-        (by_hand, "must pass record.cut, where a defence of gradients can change it"),
+        (by_hand, "use record.cut, where a defence of gradients can change it"),
         (scalars, "sent no gradient through record.cut, where the defence would stand"),
     ],
 )

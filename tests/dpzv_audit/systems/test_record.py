@@ -221,7 +221,7 @@ def test_what_the_label_party_keeps_for_itself_has_no_cut(record):
     ("wrong", "words"),
     [
         ({"ids": None}, "'embeddings' of round 3 from party 1 to party 0 has no ids"),
-        ({"ids": [0, 1]}, r"has 2 ids for a tensor of shape \(4, 3\), must have one for each row"),
+        ({"ids": [0, 1]}, r"has 2 ids for a tensor of shape \(4, 3\); give one for each row"),
         ({"ids": [0, 1, 2, 12]}, "has id 12; use 0 to 11: places in task.labels"),
         ({"ids": [0, 1, 2, -1]}, "has id -1; use 0 to 11"),
         ({"ids": [0.0, 1.0, 2.0, 3.0]}, "ids are of type float64"),
@@ -230,7 +230,7 @@ def test_what_the_label_party_keeps_for_itself_has_no_cut(record):
         ({"tensor": np.array(["a"] * 4)}, "use numbers"),
         ({"tensor": np.zeros((0, 3)), "ids": []}, "use numbers"),
         ({"sender": 3}, "parties are 0, the server, and clients 1 to 2"),
-        ({"receiver": 1}, "must go to another party"),
+        ({"receiver": 1}, "send it to another party"),
         ({"round": -2}, "use a round that is a whole number of at least -1"),
         ({"round": 1.5}, "use a round that is a whole number of at least -1, not 1.5"),
         ({"kind": "Soft Labels"}, "use a kind that is a word of small letters"),

@@ -304,8 +304,8 @@ def broken(what):
         ("nan", InputError, "holds (nan|inf|-inf); use finite"),
         ("gradient first", InputError, "the gradient of round 0 to party 1 comes before any embeddings"),
         ("forgets ids", InputError, "'embeddings' of round 0 from party 1 to party 0 has no ids"),
-        ("silent", InputError, "recorded no message: must call record.cut or record.sent"),
-        ("returns a word", InputError, "returned str, must return nothing, or a dictionary"),
+        ("silent", InputError, "recorded no message; call record.cut or record.sent"),
+        ("returns a word", InputError, "returned str; return nothing, or a dictionary"),
         (
             "returns a list of models",
             InputError,
@@ -445,7 +445,7 @@ def test_a_round_that_does_not_count_batches_is_refused(batches, epochs):
     if batches == 1:
         assert rehearsed(training).told_to([1]) == {"gradient"}
     else:
-        with refused(r"gradients of more than one batch to client 1, all in one round: round must count batches"):
+        with refused(r"gradients of more than one batch to client 1, all in one round; let round count batches"):
             rehearsed(training)
 
 
@@ -568,7 +568,7 @@ def test_a_random_system_tells_by_all_that_it_sends():
 @pytest.mark.parametrize("key", RELEASE)
 def test_a_release_that_leaves_something_open_is_refused(key):
     without = {name: value for name, value in RELEASE.items() if name != key}
-    with refused(f"its release does not say {key}, must say channel, clip, "):
+    with refused(f"its release does not say {key}; state channel, clip, "):
         stated_release(stating(without), TASK, Capabilities())
 
 

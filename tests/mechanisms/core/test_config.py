@@ -61,8 +61,8 @@ WRONG = {
 TOGETHER = [
     ({"compute_times": (1.0, 2.0), "activation": "random"}, "use activation cyclic"),
     ({"activation_probabilities": (0.5, 0.5)}, "need activation random"),
-    ({"activation": "random", "activation_probabilities": (0.5, 0.0)}, "must all be above 0"),
-    ({"compute_times": (1.0, -2.0)}, "must all be above 0"),
+    ({"activation": "random", "activation_probabilities": (0.5, 0.0)}, "use more than 0 for each of"),
+    ({"compute_times": (1.0, -2.0)}, "use more than 0 for each of"),
     ({"directions": 2, "perturbation": "in-place"}, "needs perturbation functional"),
     ({"server_update": "dp-sgd"}, "server_noise_multiplier above 0"),
 ]
@@ -92,7 +92,7 @@ def test_a_switch_is_no_number_anywhere():
                     assert getattr(method.configure(**{key: value}), key) is value, (name, key)
                     switches += 1
                     continue
-                with refused(f"^{key} is {value}: is no switch, must not be true or false$"):
+                with refused(f"^{key} is {value}: is no switch; use a number, not true or false$"):
                     method.configure(**{key: value})
         assert switches >= 4
     with refused(r"compute_times is .*True.*: is no switch"):

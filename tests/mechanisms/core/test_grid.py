@@ -195,7 +195,7 @@ def test_no_vector_is_left_a_step_too_long(radius, dtype):
 
 
 def test_a_grid_whose_squares_are_not_exact_is_refused():
-    with pytest.raises(ValueError, match="must have at most"):
+    with pytest.raises(ValueError, match="use at most"):
         truncated_steps(torch.ones(1, 2), Grid(1.0, 25), (1,))
 
 

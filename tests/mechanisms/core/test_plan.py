@@ -138,10 +138,10 @@ def test_dp_sgds_own_release_is_accounted():
     ("options", "message"),
     [
         ({"batch_size": 25}, "batch_size is 25; use at most the 24 training records"),
-        ({"compute_times": (1.0, 2.0)}, "compute_times has 2 entries, must have one for each of the 3 clients"),
+        ({"compute_times": (1.0, 2.0)}, "compute_times has 2 entries; use one for each of the 3 clients"),
         (
             {"activation": "random", "activation_probabilities": (1.0,)},
-            "activation_probabilities has 1 entries, must have one for each of the 3 clients",
+            "activation_probabilities has 1 entries; use one for each of the 3 clients",
         ),
     ],
 )

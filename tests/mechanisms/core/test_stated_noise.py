@@ -98,7 +98,7 @@ def test_whether_noise_is_drawn_is_seen_in_as_many_rounds_as_there_are(options, 
 def test_more_releases_than_every_command_accounts_are_an_error():
     config = SPEC.configure(dp="embedding", dp_sigma=1.0)
     twice = replace(SPEC, name="twice", released=lambda *arguments: SPEC.released(*arguments) * 2)
-    with refused("method is 'twice', which states 2 releases, must state one"):
+    with refused("method is 'twice', which states 2 releases; state one"):
         twice.releases(config, DEPLOYMENT)
 
 

@@ -324,7 +324,7 @@ def test_a_diverging_training_is_reported(method):
         ("zoo-vfl", {"direction": "ball"}, "direction is 'ball'"),
         ("zoo-vfl", {"client_rate": math.inf}, "client_rate is inf"),
         ("cascaded", {"compute_times": (1.0, 2.0), "activation": "random"}, "use activation cyclic"),
-        ("vafl", {"compute_times": (0.0, 1.0, 1.0)}, "compute_times must all be above 0"),
+        ("vafl", {"compute_times": (0.0, 1.0, 1.0)}, "use more than 0 for each of compute_times"),
         ("syn-zoo-vfl", {"compute_times": (1.0, 2.0, 3.0)}, "compute_times does not apply"),
         ("syn-zoo-vfl", {"activation": "random"}, "activation does not apply"),
         ("split", {"compute_times": (1.0, 2.0, 3.0)}, "compute_times does not apply"),
@@ -341,7 +341,7 @@ def test_wrong_options_are_one_line(method, options, message):
 @pytest.mark.parametrize("method", [m for m in METHODS if issubclass(METHODS[m].config, AsyncConfig)])
 def test_a_schedule_for_another_number_of_clients_is_one_line(method):
     if accepted(method, {"compute_times": (1.0, 2.0)}):
-        with refused("compute_times has 2 entries, must have one for each of the 3 clients"):
+        with refused("compute_times has 2 entries; use one for each of the 3 clients"):
             run(method, compute_times=(1.0, 2.0))
     with refused("batch_size is 25; use at most the 24 training records"):
         run(method, batch_size=25)
