@@ -3,6 +3,7 @@
 `answer_of` is read by the terminal, by pages and from Python, so that they cannot differ.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -45,7 +46,7 @@ from .head import (
 )
 from .matrix import attack_of, column_of_cell, worst_first, worst_of_each
 from .measured import is_sound_at
-from .risk import at_least, at_most, in_words
+from .risk import at_least, at_most, by_claim, in_words
 from .text import clean, lower_bound, percent, upper_bound
 from .verdicts import words_of
 
@@ -64,10 +65,10 @@ _MOST_ATTACKERS = 2
 _MOST_CLAIMS = 5
 MOST_ROWS = 8
 """Rows of a table beside a verdict; a line says how many there are more."""
-_UNTESTED = "other attackers and attacks, other data"
+_UNTESTED = "other attackers, attacks and data"
 """Subjects that no result of one attack or audit is about."""
-_UNTESTED_LABELS = "other attackers and attacks, features, other data"
-"""The same of an attack on labels."""
+_OPEN_FEATURES = re.compile(r"nothing protects .*embeddings|features stay open")
+"""Words by which a method says that its noise does not protect features."""
 
 
 @singledispatch
@@ -82,7 +83,7 @@ def _(result: AttackResult) -> Answer:
     over = None if result.success is None else result.success.over_trainings
     count = "" if over is None else f", {_counted(over.count, 'training')}"
     return Answer(
-        judgement=_beyond(head_of(result), _UNTESTED_LABELS if result.metric == LABELS else _UNTESTED),
+        judgement=_beyond(head_of(result), _untested(result)),
         subject=_subject(result, result.adversary),
         facts=_facts(result),
         caption=f"Attacks{count}",
@@ -202,6 +203,14 @@ def _choices(game: Mapping[str, object]) -> dict[str, str]:
     return {"variant": f"{variant}: {hunted}"} | ({"score": f"{score}; chosen on {runs}"} if score else {})
 
 
+def _untested(result: AttackResult) -> str:
+    """Return what an attack leaves untested: of one on labels features too, which its method may not protect either."""
+    if result.metric != LABELS:
+        return _UNTESTED
+    unprotected = " (not protected)" if _OPEN_FEATURES.search(result.protects or "") else ""
+    return f"{_UNTESTED}; features{unprotected}"
+
+
 def _beyond(judgement: Judgement, untested: str) -> Judgement:
     """Return a verdict whose first note says what this kind of run does not test."""
     return replace(judgement, notes=[f"Not tested: {untested}.", *judgement.notes])
@@ -210,6 +219,8 @@ def _beyond(judgement: Judgement, untested: str) -> Judgement:
 def _subject(result: Repeatable, *adversaries: str) -> str:
     """Return the system, its data and the attackers as sentences."""
     on = f" on {clean(result.dataset)}" if result.dataset not in ("", "its own") else ""
+    if result.config.get("top_model") is False:
+        on += ", no top model"
     data = result.data
     sizes = [
         _counted(count, name)
@@ -232,7 +243,21 @@ def _facts(result: RunResult) -> dict[str, str]:
     if verdict is not None and verdict.word not in ("refuted", "overclaimed") and isinstance(result, AttackResult):
         claim = {"claim": f"{clean(verdict.claim)}: {words_of(verdict)}"}
     stated = STATED if result.method.startswith("system:") else ""
-    return claim | epsilons(result.privacy, result.tradeoff, stated)
+    facts = claim | epsilons(result.privacy, result.tradeoff, stated)
+    if result.privacy.empirical_lower is not None:
+        facts["measured"] += _of_game(result)
+    return facts
+
+
+def _of_game(result: RunResult) -> str:
+    """Return what else a lower bound says: it comes from no attack, or it is smaller where nothing is assumed."""
+    if isinstance(result, AttackResult):
+        return ", by an audit game"
+    privacy = result.privacy
+    plain = [b.epsilon_lower for b in privacy.estimators if not b.assumes and b.claim_kind == "epsilon-delta"]
+    if not privacy.given or not plain:
+        return ""
+    return f"; {lower_bound(max(plain), privacy.claimed)} without assumptions"
 
 
 def epsilons(privacy: Privacy, tradeoff: Tradeoff | None, stated: str = "") -> dict[str, str]:
@@ -259,7 +284,8 @@ def epsilons(privacy: Privacy, tradeoff: Tradeoff | None, stated: str = "") -> d
         facts["proven"] = no_bound(privacy)
     sound = next((bound for bound in privacy.bounds if is_sound_at(bound, privacy.upper, privacy.adversary)), None)
     low, _ = at_least(privacy, tradeoff)
-    means = in_words(privacy.neighbours, low, at_most(sound))
+    claimed = by_claim(privacy) if verdict is not None and verdict.word == "refuted" else None
+    means = in_words(privacy.neighbours, low, at_most(sound), claimed)
     if verdict is not None and verdict.not_tested and privacy.empirical_lower is None:
         facts.pop("measured", None)  # the notes say so
     return facts | ({"meaning": means} if means else {})
@@ -276,7 +302,7 @@ def _judged(*, leaks: bool, undecided: bool, certified: float) -> str:
     if leaks:
         return "leaks"
     if certified >= LEAST_CERTIFIED:
-        return f"shows ε ≥ {lower_bound(certified)}"
+        return f"{'undecided' if undecided else 'no gain seen'}; ε ≥ {lower_bound(certified)}"
     return "undecided" if undecided else "no leak seen"
 
 

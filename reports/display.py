@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 LONGEST = 299
 """Characters of a result's line."""
-_SUBJECT, _WORD, _NUMBER = 70, 60, 48
+_SUBJECT, _WORD, _NUMBER = 70, 60, 80
 """Characters of its subject, its verdict and each of its numbers."""
 
 

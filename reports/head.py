@@ -167,6 +167,14 @@ def successes(result: AttackResult) -> list[AttackSuccess]:
     return [own, *others]
 
 
+def found_nothing(result: AttackResult) -> bool:
+    """Return whether the attack itself was tested, and was not seen to find more than its baseline."""
+    if result.success is None or not result.baselines:
+        return False
+    own = successes(result)[0]
+    return own.trusted and not (own.leaks or own.undecided)
+
+
 def failed_controls(result: AttackResult, by_chance: float = 1.0) -> list[str]:
     """Return the names of an attack's controls that failed, where chance does so at most as often as `by_chance`."""
     return [
@@ -240,9 +248,7 @@ def _fix(result: RunResult) -> NextStep:
     if privacy.upper is None:
         why = "the audit contradicts it" if word_of(privacy) == "refuted" else "no sound bound supports it"
         return NextStep(f"Withdraw the claim: {why}.")
-    set_up = clean(getattr(result, "attack_setting", {}).get("set_up", "")).partition(":")[0]
-    of_it = f" ({set_up})" if set_up else ""
-    instead = f"Claim ε ≤ {upper_bound(privacy.upper, privacy.claimed)}{of_it}, or add noise"
+    instead = f"Claim ε ≤ {upper_bound(privacy.upper, privacy.claimed)}, or add noise"
     if {word.partition("=")[0] for word in words} & _NOT_CALIBRATED or words[1:3] == ["audit", "defence"]:
         return NextStep(f"{instead}.")
     parts: dict[str, object] = {"--epsilon": privacy.claimed, "--delta": privacy.delta}

@@ -24,10 +24,10 @@ RATES = (0.01, 0.001)
 RARE = 0.1
 """The prior of the second Bayes risk; that of the first is one half."""
 CASES = {
-    "replace-label": "{} picks the right one of two possible labels",
-    "replace-record": "{} picks the right one of two possible records",
-    "zero-out": "{} tells whether a record was blanked out",
-    "add-remove": "{} tells whether a record is in the data",
+    "replace-label": "between two labels",
+    "replace-record": "between two records",
+    "zero-out": "whether a record was blanked out",
+    "add-remove": "whether a record is in the data",
 }
 """What the test decides, by the relation of neighbours."""
 
@@ -121,6 +121,22 @@ def at_least(privacy: "Privacy", tradeoff: "Tradeoff | None") -> tuple[Risk | No
     return risk_from_points(tradeoff.alpha, tradeoff.empirical_high), f"from the band of the measured curve{confidence}"
 
 
+def by_claim(privacy: "Privacy") -> Risk | None:
+    """Return the most that the claim allows; None without one.
+
+    Where the audit takes Gaussian noise as given, so does this: mu-GDP through the claimed (epsilon, delta).
+    """
+    epsilon, delta = privacy.claimed, privacy.delta
+    # A file may hold anything.
+    if epsilon is None or delta is None or not (0.0 <= epsilon < math.inf and 0.0 <= delta <= 1.0):
+        return None
+    if privacy.given and 0.0 < delta < 1.0:
+        from dpzv_audit.accounting import mu_from_epsilon
+
+        return risk_from_mu(mu_from_epsilon(epsilon, delta))
+    return risk_from_epsilon(epsilon, delta)
+
+
 _BLIND = {
     "true-positive minus false-positive rate": 0.0,
     **{f"true positives at {percent(rate)} false positives": rate for rate in RATES},
@@ -171,14 +187,15 @@ def _digits(value: float) -> float:
     return float(f"{value:.9g}")
 
 
-def in_words(neighbours: str | None, low: Risk | None, high: Risk | None) -> str:
+def in_words(neighbours: str | None, low: Risk | None, high: Risk | None, claimed: Risk | None = None) -> str:
     """Return how often the best test is right, as a sentence without capital and full stop; "" where nothing is known.
 
-    What is missing is said: the audit may show nothing, and theory may set no limit.
+    What is missing is said: the audit may show nothing, and theory may set no limit. What is `claimed` stands beside it
+    where the audit shows more.
     """
     if low is None and high is None:
         return ""
-    case = CASES.get(neighbours or "", "{} picks the right one of two neighbouring data sets")
+    case = CASES.get(neighbours or "", "between two neighbouring data sets")
     least = None if low is None or _digits(low.right) <= 0.5 else math.floor(_digits(100.0 * low.right))
     most = None if high is None else math.ceil(_digits(100.0 * high.right))
     if least is None and most is None:
@@ -191,4 +208,7 @@ def in_words(neighbours: str | None, low: Risk | None, high: Risk | None) -> str
         often = f"at least {least} times in 100 by the audit, at most {most} by theory"
     else:
         often = f"{least} to {most} times in 100"
-    return f"{case.format('the best such attacker')} {often} (a coin: 50)"
+    limit = math.inf if claimed is None else math.ceil(_digits(100.0 * claimed.right))
+    broken = least is not None and least > limit
+    beside = f"claim: at most {limit}; coin: 50" if broken else "a coin: 50"
+    return f"the best guess {case} is right {often} ({beside})"

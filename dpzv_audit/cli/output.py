@@ -245,8 +245,11 @@ def _plain(text: str) -> str:
 def _show(console: Console, answer: Answer) -> None:
     """Print an answer: the system, the verdict, notes, facts, attacks or claims, checks, and the next step."""
     judgement = answer.judgement
-    if answer.subject:
-        _print_plain(console, Text(_plain(answer.subject)))
+    subject = _plain(answer.subject)
+    if len(subject) > console.width:
+        subject = subject.replace(" Attacker", "\nAttacker")
+    if subject:
+        _print_plain(console, Text(subject))
         console.print("")
     word, *condition = re.split(r"(?= (?:given|if) )", judgement.word, maxsplit=1)
     style = VERDICT_STYLES.get(word.replace(" ", "-"), "bold red" if judgement.alarming else "bold")

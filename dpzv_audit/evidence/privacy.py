@@ -138,7 +138,7 @@ def privacy_of(
     privacy = section(theory, claim, bounded, release=facts, **more)
     if bounded is None:
         return privacy, None
-    note = said("curves", bounded.scores.participations)
+    note = said("curves", bounded.scores.participations, plan.participations)
     return privacy, tradeoff_of(bounded, claim, theory, of_method=True, note=note)
 
 

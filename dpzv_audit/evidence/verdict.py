@@ -181,7 +181,7 @@ _UNACCOUNTED = {
     NO_NOISE: "no noise is added to what the server sends, so no upper bound is known",
     NO_RELEASE: "the system states no release, so no theorem covers it",
     NOT_RELEASED: "noise is drawn, and the method states no release of it, so no theorem covers it",
-    NO_PROMISE: "what the defences do to messages promises nothing, so no upper bound is known",
+    NO_PROMISE: "the defences change messages without a guarantee, so no upper bound is known",
 }
 
 

@@ -43,7 +43,7 @@ def test_a_summary_is_the_head_with_room_to_sign_and_no_fold(app, run_folder):
     assert not (run_folder / "report.html").exists()
     page = (run_folder / "summary.html").read_text("utf-8")
     for words in (
-        "<h1>label_direct against dpzv on digits</h1>",
+        "<h1>label_direct against dpzv on digits: no gain over its baseline seen</h1>",
         "What to do next",
         "<dt>Signature</dt>",
         "report.html in",

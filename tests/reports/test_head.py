@@ -9,6 +9,8 @@ import pytest
 from dpzv_audit.base.findings import Control, Interval, OverTrainings
 from dpzv_audit.games.system import TRAININGS
 from dpzv_audit.results import AttackResult, AttacksResult, Cell, CertifiedBound, MatrixResult, SelfCheck, read
+from mechanisms import METHODS
+from mechanisms.core.baselines import PROTECTS
 from reports.answer import answer_of
 from reports.content import report_content
 from reports.document import Judgement
@@ -270,7 +272,7 @@ def test_a_bound_that_was_set_aside_is_said_with_a_claim_and_without(results):
 def test_what_was_not_tested_is_said_first(results):
     for success in (interval(0.09, 0.08, 0.11), interval(0.9, 0.88, 0.92)):
         first, *_ = answer_of(attacked(success)).judgement.notes
-        assert first == "Not tested: other attackers and attacks, features, other data."
+        assert first == "Not tested: other attackers, attacks and data; features."
     assert head(results["train"])[0].notes[0] == "Not tested: no attack was run."
     cells = [{**CELL, "success": 0.1, "reference": 0.1, "clear": False, "learnt": False}]
     cells += [{**CELL, "attack": "b", "state": "does not apply"}]
@@ -363,10 +365,62 @@ def test_anyone_who_sees_a_view_has_no_article(results):
     assert page.title == "dpzv-sound audited, against anyone who sees the view"
 
 
-def test_a_bound_on_an_attacks_own_set_up_says_which(results):
+def test_a_system_without_a_top_model_is_one_in_its_subject(results):
     attack = copy.deepcopy(results["attack"])
-    attack["attack_setting"] = {"set_up": "without a top model: the attack reads logits"}
-    assert head(attack)[1].words == "Claim ε ≤ 5.82 (without a top model), or add noise"
+    assert answer_of(read(attack)[0]).subject.startswith("dpzv on digits. ")
+    attack["config"]["top_model"] = False
+    answer = answer_of(read(attack)[0])
+    assert answer.subject.startswith("dpzv on digits, no top model. ")
+    assert answer.judgement.step.words == "Claim ε ≤ 5.82, or add noise"
+
+
+@pytest.mark.parametrize(
+    ("protects", "features"),
+    [
+        (METHODS["dpzv"].protects(METHODS["dpzv"].configure()), "features (not protected)"),
+        (PROTECTS["gradient"], "features (not protected)"),
+        (PROTECTS["embedding"], "features"),
+        (PROTECTS["none"], "features"),
+        ("labels, privatised once before training by label-rr", "features"),
+    ],
+)
+def test_features_that_no_noise_protects_are_named(protects, features):
+    result = attacked(interval(0.09, 0.08, 0.11)).model_copy(update={"protects": protects})
+    assert answer_of(result).judgement.notes[0] == f"Not tested: other attackers, attacks and data; {features}."
+    other = result.model_copy(update={"metric": "correlation of records"})
+    assert answer_of(other).judgement.notes[0] == "Not tested: other attackers, attacks and data."
+
+
+def test_a_bound_says_that_no_attack_gave_it_and_what_it_is_without_assumptions(results):
+    attack, audit = results["attack"], results["audit"]
+    assert answer_of(read(attack)[0]).facts["measured"] == "ε ≥ 2.13, 95% confidence, by an audit game"
+    exact = {"assumes": "", "delta": 1e-5}
+    bounds = [
+        {**audit["privacy"]["estimators"][0], **exact, "name": name, "claim_kind": kind, "epsilon_lower": lower}
+        for name, kind, lower in (("joint", "epsilon-delta", 0.364), ("gaussian", "trade-off", 1.65))
+    ]
+    given = {"estimators": bounds, "empirical_lower": 1.65, "given": "given Gaussian noise"}
+    shown = {**audit, "privacy": judged({**audit["privacy"], **given})}
+    assert answer_of(read(shown)[0]).facts["measured"] == "ε ≥ 1.65, 95% confidence; 0.364 without assumptions"
+    survived = {**audit, "privacy": judged({**audit["privacy"], **given, "claimed": 3.0})}
+    words = "ε ≥ 1.65, 95% confidence, given Gaussian noise; 0.364 without assumptions"
+    assert answer_of(read(survived)[0]).facts["measured"] == words
+    assert words in repr(read(survived)[0])
+
+
+@pytest.mark.parametrize(
+    ("success", "after"),
+    [
+        (interval(0.09, 0.08, 0.11), ": no gain over its baseline seen"),
+        (interval(0.9, 0.88, 0.92), ""),
+        (interval(0.11, 0.05, 0.9, trainings=2), ""),
+    ],
+)
+def test_the_title_of_a_page_says_that_an_attack_found_nothing(success, after):
+    assert report_content(attacked(success)).title == f"a against m{after}"
+    failed = {"positive": Control(value=0.2, low=0.1, high=0.3, n=9, what="", kind="positive", expected=1.0)}
+    result = attacked(success).model_copy(update={"controls": failed})
+    assert report_content(result).title == "a against m"
 
 
 def test_what_leaks_comes_first_everywhere():
@@ -397,7 +451,7 @@ def test_an_attack_whose_coins_prove_an_epsilon_is_not_one_without_a_leak(epsilo
     result = attacked(interval(0.09, 0.08, 0.11)).model_copy(update={"certified": certified})
     assert head_of(result)[0].word == word
     (row,) = answer_of(result).rows
-    assert row["result"] == ("shows ε ≥ 0.05" if epsilon else word)
+    assert row["result"] == ("no gain seen; ε ≥ 0.05" if epsilon else word)
 
 
 def test_an_answer_says_what_was_not_looked_at_and_which_controls_were_not_tested():

@@ -158,7 +158,7 @@ def test_verdicts_use_their_own_words(results):
         '<div id="word-refuted"><dt>refuted</dt><dd>The claim is false, up to the stated error rate.</dd></div>' in html
     )
     assert f"**Refuted: {CLAIM}.** The claim is false, up to the stated error rate." in markdown
-    assert "| measured | ε ≥ 2.13, 95% confidence |" in markdown
+    assert "| measured | ε ≥ 2.13, 95% confidence, by an audit game |" in markdown
     html, markdown = render_html(results["audit"]), render_markdown(results["audit"])
     assert f'<strong class="word"><a href="#word-inconclusive">inconclusive</a>: {CLAIM}</strong>' in plain(html)
     assert "It was tested and not refuted; no theorem proves it." in markdown

@@ -89,25 +89,27 @@ def trained(value, low, high, count, least, most, limits=(None, None)):
         (
             trained(1.0, 0.999, 1.0, 3, 1.0, 1.0),
             "finds 100.0% of labels (99.9% to 100.0% across records; 3 single trainings 100.0% to 100.0%). This is "
-            "above the 10.7% of guessing in each training and above the 78.0% of b in each training. With shuffled "
-            "labels it finds 10.0%. 3 trainings are too few to generalise; use --trials 8. ",
+            "above the 10.7% of guessing in each training and above the 78.0% of b in each training. After training "
+            "on shuffled labels it finds 10.0% of the true ones. 3 trainings are too few to generalise; use "
+            "--trials 8. ",
         ),
         (
             trained(0.9, 0.88, 0.92, 2, 0.75, 0.99),
             "above the 10.7% of guessing in each training and not clearly above or below the 78.0% of b in 2 "
-            "trainings. With shuffled labels it finds 10.0%. 2 trainings are too few to generalise; use --trials 8.",
+            "trainings. After training on shuffled labels it finds 10.0% of the true ones. 2 trainings are too few to "
+            "generalise; use --trials 8.",
         ),
         (
             trained(0.05, 0.04, 0.06, 1, 0.05, 0.05),
             "(4.0% to 6.0% across the records of one training). This is below the 10.7% of always guessing the "
-            "commonest label in this training and below the 78.0% of b in this training. With shuffled labels it "
-            "finds 10.0%. One training is too few to generalise; use --trials 8.",
+            "commonest label in this training and below the 78.0% of b in this training. After training on "
+            "shuffled labels it finds 10.0% of the true ones. One training is too few to generalise; use --trials 8.",
         ),
         (
             trained(0.9, 0.89, 0.91, 16, 0.3, 1.0, (0.6, 0.97)),
             "(89.0% to 91.0% across records; 16 single trainings 30.0% to 100.0%; mean of further trainings 60.0% to "
             "97.0%). This is above the 10.7% of guessing in each training and not clearly above or below the 78.0% of "
-            "b. With shuffled labels it finds 10.0%. ",
+            "b. After training on shuffled labels it finds 10.0% of the true ones. ",
         ),
         (
             # One training that found little: of these it is not said, of their average it is.
@@ -117,8 +119,8 @@ def trained(value, low, high, count, least, most, limits=(None, None)):
         (
             # All eight trainings found every label: so far from every baseline that no further training is asked.
             trained(1.0, 0.999, 1.0, 8, 1.0, 1.0, (0.61, 1.0)),
-            "above the 10.7% of guessing in each training and above the 78.0% of b in each training. With shuffled "
-            "labels it finds 10.0%. ",
+            "above the 10.7% of guessing in each training and above the 78.0% of b in each training. After training "
+            "on shuffled labels it finds 10.0% of the true ones. ",
         ),
     ],
 )
@@ -145,7 +147,7 @@ def test_a_claim_that_fell_comes_before_an_attack_that_found_nothing():
     text = said("attack", "it", "client", nothing, None, LEAST_TRAININGS, fell)
     assert text.startswith("The audit shows epsilon of at least 2 against the client (95% confidence), which refutes")
     assert text.count("refutes the claimed epsilon of 1") == 1
-    assert text.endswith("With shuffled labels it finds 10.0%.")
+    assert text.endswith("After training on shuffled labels it finds 10.0% of the true ones.")
 
 
 def test_a_training_that_learnt_nothing_comes_with_what_usually_causes_it():
