@@ -87,7 +87,7 @@ def _(result: AttackResult) -> Answer:
         subject=_subject(result, result.adversary),
         facts=_facts(result),
         caption=f"Attacks{count}",
-        rows=_of_one_metric([_of_success(attack) for attack in attacks]),
+        rows=_of_one_metric([_of_success(attack, result.privacy.empirical_lower or 0.0) for attack in attacks]),
         checks=_joined(_controls(result), _accuracy(result.utility)),
     )
 
@@ -250,14 +250,13 @@ def _facts(result: RunResult) -> dict[str, str]:
 
 
 def _of_game(result: RunResult) -> str:
-    """Return what else a lower bound says: it comes from no attack, or it is smaller where nothing is assumed."""
-    if isinstance(result, AttackResult):
-        return ", by an audit game"
+    """Return what else a lower bound says: it comes from no attack, and it is smaller where nothing is assumed."""
+    game = ", by an audit game" if isinstance(result, AttackResult) else ""
     privacy = result.privacy
     plain = [b.epsilon_lower for b in privacy.estimators if not b.assumes and b.claim_kind == "epsilon-delta"]
     if not privacy.given or not plain:
-        return ""
-    return f"; {lower_bound(max(plain), privacy.claimed)} without assumptions"
+        return game
+    return f"{game}; {lower_bound(max(plain), privacy.claimed)} without assumptions"
 
 
 def epsilons(privacy: Privacy, tradeoff: Tradeoff | None, stated: str = "") -> dict[str, str]:
@@ -291,8 +290,10 @@ def epsilons(privacy: Privacy, tradeoff: Tradeoff | None, stated: str = "") -> d
     return facts | ({"meaning": means} if means else {})
 
 
-def _of_success(attack: AttackSuccess) -> Row:
+def _of_success(attack: AttackSuccess, measured: float) -> Row:
+    """Return an attack as a row, with the epsilon that its coins prove where the game has not `measured` more."""
     word = _judged(leaks=attack.leaks, undecided=attack.undecided, certified=attack.certified)
+    word = word if attack.certified > measured else word.partition("; ")[0]
     word = word if attack.trusted else "a control failed"
     return _row(attack.attack, attack.metric, attack.value, attack.reference, word)
 

@@ -247,6 +247,8 @@ def _fix(result: RunResult) -> NextStep:
         )
     if privacy.upper is None:
         why = "the audit contradicts it" if word_of(privacy) == "refuted" else "no sound bound supports it"
+        if isinstance(result, AuditResult) and "hunted" in result.game:
+            return NextStep(f"Find the fault that this variant shows, or withdraw the claim: {why}.")
         return NextStep(f"Withdraw the claim: {why}.")
     instead = f"Claim ε ≤ {upper_bound(privacy.upper, privacy.claimed)}, or add noise"
     if {word.partition("=")[0] for word in words} & _NOT_CALIBRATED or words[1:3] == ["audit", "defence"]:

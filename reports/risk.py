@@ -7,7 +7,7 @@ has prior p. An upper bound on privacy loss bounds all three in one direction, a
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .document import Row
@@ -40,6 +40,8 @@ class Risk:
     true_positives: tuple[float, ...]
     wrong: float
     wrong_if_rare: float
+    given: str = ""
+    """What it takes as given, in few words."""
 
     @property
     def right(self) -> float:
@@ -133,7 +135,7 @@ def by_claim(privacy: "Privacy") -> Risk | None:
     if privacy.given and 0.0 < delta < 1.0:
         from dpzv_audit.accounting import mu_from_epsilon
 
-        return risk_from_mu(mu_from_epsilon(epsilon, delta))
+        return replace(risk_from_mu(mu_from_epsilon(epsilon, delta)), given="if Gaussian")
     return risk_from_epsilon(epsilon, delta)
 
 
@@ -210,5 +212,6 @@ def in_words(neighbours: str | None, low: Risk | None, high: Risk | None, claime
         often = f"{least} to {most} times in 100"
     limit = math.inf if claimed is None else math.ceil(_digits(100.0 * claimed.right))
     broken = least is not None and least > limit
-    beside = f"claim: at most {limit}; coin: 50" if broken else "a coin: 50"
+    given = "" if claimed is None or not claimed.given else f", {claimed.given}"
+    beside = f"claim{given}: {'' if given else 'at most '}{limit}; coin: 50" if broken else "a coin: 50"
     return f"the best guess {case} is right {often} ({beside})"

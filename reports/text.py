@@ -90,7 +90,7 @@ def capitalized(text: str) -> str:
 
 
 def the(party: object) -> str:
-    """Return a party with its article, as "the client"; "anyone who sees the view" has none."""
+    """Return a party with its article, as "the client"; "anyone who sees its output" has none."""
     name = clean(party)
     return name if name.startswith(("anyone ", "whoever ")) else f"the {name}"
 

@@ -10,7 +10,7 @@ from .document import Judgement, Table
 from .text import clean
 
 MEANINGS: Mapping[VerdictWord, str] = {
-    "refuted": "The claim is false, up to the stated error rate.",
+    "refuted": "The claim is false. At 95% confidence, an audit calls at most 5 in 100 true claims refuted.",
     "not-tested": "No evidence could have refuted the claim, or something voids the evidence.",
     "overclaimed": "Nothing refuted it, but no sound upper bound against this adversary supports it.",
     "inconclusive": "It was tested and not refuted; no theorem proves it.",
@@ -39,7 +39,9 @@ WORDS: Mapping[str, str] = {
     "shortened run": "Fewer rows, epochs or records were run than the table has, so its numbers may differ.",
 }
 """What the words of a page's head mean, the verdicts on claims among them."""
-_GIVEN = {"given Gaussian": "This holds where the noise is Gaussian, up to the grid that it is drawn on."}
+_GIVEN = {
+    "given Gaussian": "This takes the noise to be Gaussian. Without that assumption the audit may not refute the claim."
+}
 
 
 def word_in(text: str) -> str:

@@ -31,7 +31,7 @@ from .sections import Provenance, configured, provenance, published_simulation
 from .sentences import said
 from .verdict import Theory, decide, largest_gating
 
-ANYONE = "anyone who sees the view"
+ANYONE = "anyone who sees its output"
 """The adversary of a bound on a mechanism, which names no party: it sees the answer of each run."""
 
 

@@ -359,10 +359,10 @@ def test_an_audit_without_a_claim_asks_for_more_evidence_or_says_that_it_leaks(r
 
 
 def test_anyone_who_sees_a_view_has_no_article(results):
-    claimed = changed(results["audit"], adversary="anyone who sees the view")
-    assert head(claimed)[0].about == "ε ≤ 1 (δ = 1e-05, one label changed) against anyone who sees the view"
-    page = report_content(read({**claimed, "adversary": "anyone who sees the view", "dataset": "its own"})[0])
-    assert page.title == "dpzv-sound audited, against anyone who sees the view"
+    claimed = changed(results["audit"], adversary="anyone who sees its output")
+    assert head(claimed)[0].about == "ε ≤ 1 (δ = 1e-05, one label changed) against anyone who sees its output"
+    page = report_content(read({**claimed, "adversary": "anyone who sees its output", "dataset": "its own"})[0])
+    assert page.title == "dpzv-sound audited, against anyone who sees its output"
 
 
 def test_a_system_without_a_top_model_is_one_in_its_subject(results):

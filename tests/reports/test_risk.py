@@ -122,7 +122,7 @@ def test_what_is_claimed_stands_beside_what_the_audit_shows_where_that_is_more()
     low, high = risk.risk_from_mu(0.5523), risk.risk_from_mu(1.2573)
     gaussian = Privacy(claimed=1.0, delta=1e-5, given="given Gaussian noise")
     words = risk.in_words("replace-label", low, high, risk.by_claim(gaussian))
-    assert words.endswith("60 to 74 times in 100 (claim: at most 56; coin: 50)")
+    assert words.endswith("60 to 74 times in 100 (claim, if Gaussian: 56; coin: 50)")
     # Any mechanism of (1, 1e-5): e / (1 + e) = 0.7311, which 0.6088 does not break.
     any_noise = risk.by_claim(Privacy(claimed=1.0, delta=1e-5))
     assert any_noise.right == pytest.approx(math.e / (1.0 + math.e), abs=1e-5)
