@@ -60,11 +60,12 @@ def _table(entry: _Toml, paper: _Toml) -> PaperTable[Row]:
     values["figures"] = {name: _code(figure) for name, figure in values.get("figures", {}).items()}
     groups = [paper["groups"][name] for name in values.pop("groups", ())]
     rows = chain(*groups, values.pop("rows", ()))
+    claims = values.pop("epsilons", ())
     kind, each = values.pop("kind"), values.pop("each")
     return PaperTable(
         about=" ".join(text["about"].get(sentence, sentence) for sentence in values.pop("about")),
         columns=[(heading, cell) for name in values.pop("columns") for heading, cell in text["columns"][name]],
-        items=tuple(_item(kind, each, row, paper, entry) for row in chain.from_iterable(map(_by_epsilon, rows))),
+        items=tuple(_item(kind, each, point, paper, entry) for row in rows for point in _by_epsilon(row, claims)),
         **values,
     )
 
@@ -73,18 +74,28 @@ def _code(name: str) -> Any:
     return resolve_name(f"{__name__}.{name}")
 
 
-def _by_epsilon(row: _Toml) -> list[_Toml]:
-    """Return a row for each of its `epsilons`, which label and defence, or trainer, then have; or the row as it is."""
+def _by_epsilon(row: _Toml, claims: Sequence[float]) -> list[_Toml]:
+    """Return a row for each of its `epsilons`, of the table's `claims` where these are empty; else the row as it is.
+
+    The epsilon goes into its label and its defence, its trainer or its options. `noise` says in its label how the
+    noise follows from epsilon.
+    """
     if "epsilons" not in row:
         return [row]
-    series = {key: value for key, value in row.items() if key not in ("epsilons", "defence")}
+    apart = ("epsilons", "defence", "noise")
+    series = {key: value for key, value in row.items() if key not in apart}
+    noise = f", {row['noise']}" if "noise" in row else ""
     rows: list[_Toml] = []
-    for epsilon in row["epsilons"]:
-        point = {**series, "label": f"{row['label']}, epsilon {epsilon:g}", "series": row["label"], "epsilon": epsilon}
+    for epsilon in row["epsilons"] or claims:
+        label = f"{row['label']}, epsilon {epsilon:g}{noise}"
+        point = {**series, "label": label, "series": f"{row['label']}{noise}", "epsilon": epsilon}
+        options = row.get("options", {})
         if "defence" in row:
-            point["options"] = {**row.get("options", {}), "defences": [{**row["defence"], "epsilon": epsilon}]}
-        else:
+            point["options"] = {**options, "defences": [{**row["defence"], "epsilon": epsilon}]}
+        elif "trainer" in row:
             point["trainer"] = {**row["trainer"], "epsilon": epsilon}
+        else:
+            point["options"] = {**options, "epsilon": epsilon}
         rows.append(point)
     return rows
 

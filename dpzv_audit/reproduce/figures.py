@@ -3,7 +3,7 @@
 `reports.tabular.paper_figure` draws them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -20,35 +20,79 @@ from .training import TrainingRow
 from .words import shown
 
 Points = Iterable[tuple[float, float]]
+EPOCHS = "epoch, as the paper counts them"
+ACCURACY = "test accuracy, %"
 
 
 def accuracy_by_epoch(result: TableResult[TrainingRow]) -> PaperFigure | None:
     """Return accuracy in percent by the paper's epochs, a line a row."""
-    axes = {"across": "epoch, as the paper counts them", "up": "test accuracy, %"}
     lines = {row.label: row.curve() for row in result.rows}
-    return _lines(lines, f"Test accuracy by epoch, {result.source}", **axes)
+    return _lines(lines, f"Test accuracy by epoch, {result.source}", across=EPOCHS, up=ACCURACY)
+
+
+def looser_claim(result: TableResult[TrainingRow]) -> PaperFigure | None:
+    """Return accuracy by epoch of the rows of the largest claimed epsilon."""
+    return _of_claim(result, max)
+
+
+def tighter_claim(result: TableResult[TrainingRow]) -> PaperFigure | None:
+    """Return accuracy by epoch of the rows of the smallest claimed epsilon; None where there is only one."""
+    return _of_claim(result, min) if len(_claims(result.rows)) > 1 else None
+
+
+def _of_claim(result: TableResult[TrainingRow], chosen: Callable[[list[float]], float]) -> PaperFigure | None:
+    claims = _claims(result.rows)
+    lines = {row.label: row.curve() for row in result.rows if claims and row.epsilon == chosen(claims)}
+    return _lines(lines, f"Test accuracy by epoch, {result.source}", across=EPOCHS, up=ACCURACY)
+
+
+def _claims(rows: Iterable[TrainingRow]) -> list[float]:
+    """Return the epsilons that rows claim, the smallest first."""
+    return sorted({row.epsilon for row in rows if row.epsilon is not None})
+
+
+def loss_by_epoch(result: TableResult[TrainingRow]) -> PaperFigure | None:
+    """Return the test loss by the paper's epochs, a line a row without noise."""
+    rows = [row for row in result.rows if row.epsilon is None]
+    lines = {row.label: [(point.epoch, point.loss) for point in row.history if point.loss is not None] for row in rows}
+    return _lines(lines, f"Test loss by epoch without noise, {result.source}", across=EPOCHS, up="test loss")
 
 
 def megabytes_by_accuracy(result: TableResult[TrainingRow]) -> PaperFigure | None:
     """Return accuracy by megabytes sent in both directions, a line a row."""
-    axes = {"across": "messages in both directions, MB", "up": "test accuracy, %"}
+    axes = {"across": "messages in both directions, MB", "up": ACCURACY}
     lines = {row.label: row.curve(row.megabytes_per_epoch()) for row in result.rows}
     return _lines(lines, f"Test accuracy against bytes sent, {result.source}", **axes)
 
 
 def accuracy_by_epsilon(result: TableResult[TrainingRow]) -> PaperFigure | None:
-    """Return accuracy by the claimed epsilon, a line a method; no noise stands at the right, at infinity."""
-    claims = sorted({row.epsilon for row in result.rows if row.epsilon is not None})
+    """Return accuracy by the claimed epsilon, a line a series; no noise stands at the right, at infinity."""
+    values = [(row, 100 * row.accuracy.value) for row in result.rows]
+    return _by_claim(values, f"Test accuracy against claimed epsilon after {result.epochs} epochs")
+
+
+def accuracy_at_budget(result: TableResult[TrainingRow]) -> PaperFigure | None:
+    """Return accuracy by the claimed epsilon as `accuracy_by_epsilon` does, at the row's budget of megabytes."""
+    points = [(row, row.within_budget()) for row in result.rows]
+    values = [(row, 100 * point.accuracy) for row, point in points if point is not None]
+    return _by_claim(values, "Test accuracy against claimed epsilon at equal megabytes")
+
+
+def _by_claim(values: Sequence[tuple[TrainingRow, float]], subject: str) -> PaperFigure | None:
+    """Return values by the claimed epsilon, a line a series; a row without noise ends all lines of its method."""
+    claims = _claims(row for row, _ in values)
     infinity = 4.0 * max(claims, default=1.0)
-    lines = grouped(
-        (row.series, (infinity if row.epsilon is None else row.epsilon, 100 * row.accuracy.value))
-        for row in result.rows
-    )
+    lines = grouped((row.series, (row.epsilon, value)) for row, value in values if row.epsilon is not None)
+    methods = {row.series: row.method for row, _ in values if row.epsilon is not None}
+    for row, value in values:
+        if row.epsilon is None:
+            for series in [name for name, method in methods.items() if method == row.method] or [row.series]:
+                lines.setdefault(series, []).append((infinity, value))
     return _lines(
         {name: sorted(points) for name, points in lines.items()},
-        f"Test accuracy against claimed epsilon after {result.epochs} epochs",
+        subject,
         across="claimed ε at δ = 0.001; ∞: no noise",
-        up="test accuracy, %",
+        up=ACCURACY,
         scale="log",
         ticks={**{f"{claim:g}": claim for claim in claims}, "∞": infinity},
     )
@@ -59,7 +103,7 @@ def accuracy_by_megabytes(result: TableResult[TrainingRow | PrivateRow]) -> Pape
     rows = [row for row in result.rows if row.epsilon in (None, 1.0)]
     lines = {row.series or row.label: row.by_megabytes() for row in rows}
     subject = "Test accuracy against bytes sent, at epsilon 1 and with true labels"
-    return _lines(lines, subject, across="all messages, MB", up="test accuracy, %", scale="log")
+    return _lines(lines, subject, across="all messages, MB", up=ACCURACY, scale="log")
 
 
 def accuracy_by_label_epsilon(result: TableResult[TrainingRow | PrivateRow]) -> PaperFigure | None:
@@ -67,7 +111,7 @@ def accuracy_by_label_epsilon(result: TableResult[TrainingRow | PrivateRow]) -> 
     areas = any(row.auc is not None for row in result.rows)
     values = [(row, 100 * (row.accuracy.value if row.auc is None else row.auc)) for row in result.rows]
     lines = grouped((row.series, (row.epsilon, value)) for row, value in values if row.epsilon is not None)
-    metric = "area under the ROC curve, %" if areas else "test accuracy, %"
+    metric = "area under the ROC curve, %" if areas else ACCURACY
     epsilons = sorted({row.epsilon for row in result.rows if row.epsilon is not None})
     return _lines(
         {name: sorted(points) for name, points in lines.items()},
@@ -125,7 +169,7 @@ def memory_bars(result: TableResult[MemoryRow]) -> PaperFigure:
     """Return peaks as multiples of the model, a bar a method; the level is the model itself."""
     return PaperFigure(
         kind="bars",
-        subject="Peak memory of a training round as a multiple of the client's ResNet-18",
+        subject="Peak memory of a training round as a multiple of the client's model",
         across="peak of a round / client model",
         ticks={row.label: place for place, row in enumerate(result.rows)},
         series={"peak": [[place, row.peak_of_model()] for place, row in enumerate(result.rows)]},

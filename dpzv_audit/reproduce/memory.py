@@ -2,15 +2,18 @@
 
 Everything is counted that lives between the making of a run and its second round: every tensor that an operation
 makes, followed until it is freed, and what numpy and Python allocate. There is one client, a ResNet-18 on random
-images; the small server and its table count too. Runs differ by kilobytes that Python allocates, not by what is
-learnt.
+images or a BERT of random weights on random token ids; the small server and its table count too, the file that a
+BERT starts from does not. Runs differ by kilobytes that Python allocates, not by what is learnt.
 """
 
 import gc
+import tempfile
 import tracemalloc
 import weakref
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,8 +25,9 @@ from mechanisms.core.context import RunContext, TrainingData
 from mechanisms.core.method import Run, federation_of
 from mechanisms.methods import method_named
 
+from ..base.errors import InputError
 from ..data.vertical import Records, VerticalDataset
-from .table import Row, Setting, TableRow, Work, pace
+from .table import Row, Setting, TableRow, Values, Work, pace
 from .training import MEGABYTE
 
 
@@ -62,6 +66,40 @@ def random_images(records: int, size: int) -> VerticalDataset:
     return VerticalDataset("images", data, data, 10, "one client", {})
 
 
+VOCABULARY = 30_522
+"""Token ids of BERT, and the default of `transformers.BertConfig`."""
+
+
+def random_tokens(records: int, length: int) -> VerticalDataset:
+    """Return random token ids, `length` of a record, for one client; two classes."""
+    generator = np.random.default_rng(0)
+    ids = generator.integers(1, VOCABULARY, (records, length))
+    data = Records((ids,), np.arange(records) % 2)
+    return VerticalDataset("tokens", data, data, 2, "one client", {}, vocabulary=VOCABULARY)
+
+
+@contextmanager
+def random_encoder(shape: Values) -> Iterator[str]:
+    """Yield a folder with a BERT of random weights, whose `shape` is named as in `transformers.BertConfig`.
+
+    Raises:
+        InputError: The extra [text] is not installed.
+    """
+    needs_transformers()
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    with tempfile.TemporaryDirectory() as folder:
+        transformers.BertModel(transformers.BertConfig(**shape)).save_pretrained(folder)
+        yield folder
+
+
+def needs_transformers() -> None:
+    """Raise `InputError` where the extra [text] is not installed."""
+    if find_spec("transformers") is None:
+        raise InputError("a client of BERT's shape needs the extra [text]: pip install 'dpzv-audit[text]'")
+
+
 def peak_of_a_round(make: Callable[[], Run]) -> int:
     """Return the peak bytes during the second round of a run, what lives when it starts included."""
     make().step()  # whatever is imported on first use is no part of a round
@@ -96,51 +134,80 @@ class MemoryRow(Row, protected_namespaces=()):
 
 @dataclass(frozen=True, kw_only=True)
 class PeakMemory(TableRow[MemoryRow]):
-    """A bar of the figure: a method with `options`, and what the paper says of it in words."""
+    """A bar of the figure: a method with `options`, and what the paper says of it in words.
+
+    Args:
+        paper: Peak over model as the paper states it.
+        batch_size: Records of a batch.
+        image_size: Side of the images that a ResNet-18 gets, in pixels.
+        encoder: Shape of a BERT in its place, as `transformers.BertConfig` names it.
+        length: Token ids of a record that a BERT gets.
+    """
 
     paper: str
     batch_size: int = 8
     image_size: int = 32
+    encoder: Values = field(default_factory=dict)
+    length: int = 32
 
     made: ClassVar[type[Row]] = MemoryRow
 
     @property
     def settings(self) -> dict[str, object]:
         """Options of the method and the size of a batch and of the model."""
-        return {**self.options, "batch_size": self.batch_size, "client_model": "resnet18", "epochs": 8}
+        model = "transformer" if self.encoder else "resnet18"
+        return {**self.options, "batch_size": self.batch_size, "client_model": model, "epochs": 8}
 
     def run(self, setting: Setting) -> MemoryRow:
         """Measure on the CPU; epochs and seeds of `setting` do not matter."""
-        facts = {"memory": self.method, "options": self.settings, "image_size": self.image_size}
+        record = {"encoder": self.encoder, "length": self.length} if self.encoder else {"image_size": self.image_size}
+        facts = {"memory": self.method, "options": self.settings, **record}
         peaks = setting.kept.part(facts, lambda _: self.measured())
         return MemoryRow(label=self.label, options=self.settings, paper=self.paper, **peaks)
 
     def check(self, setting: Setting) -> str:
         """See `TableRow.check`."""
-        method_named(self.method).configure(**self.settings)
+        model = {}
+        if self.encoder:
+            needs_transformers()
+            model["transformer"] = "a folder that is written later"
+        method_named(self.method).configure(**self.settings, **model)
         return self.label
 
+    @torch.no_grad()
     def rehearse(self, setting: Setting) -> Work:
         """See `TableRow.rehearse`: two runs of a few rounds, which are slower while memory is counted."""
-        with torch.no_grad():
-            run = self._made()
-            return Work(_ROUNDS_COUNTED * pace(run.step, most=1))
+        with self._maker() as make:
+            return Work(_ROUNDS_COUNTED * pace(make().step, most=1))
 
-    def _made(self) -> Run:
-        """Return a run on random images before its first round."""
+    @contextmanager
+    def _maker(self) -> Iterator[Callable[[], Run]]:
+        """Yield what makes a run on random data before its first round."""
         method = method_named(self.method)
-        data = TrainingData.of(random_images(2 * self.batch_size, self.image_size), dtype=torch.float32, device="cpu")
-        return method.start(data, method.configure(**self.settings), RunContext(seed=0))
+        records = 2 * self.batch_size
+        with ExitStack() as stack:
+            settings = self.settings
+            if self.encoder:
+                settings["transformer"] = stack.enter_context(random_encoder(self.encoder))
+                whole = random_tokens(records, self.length)
+            else:
+                whole = random_images(records, self.image_size)
+            config = method.configure(**settings)
+            data = TrainingData.of(whole, dtype=torch.float32, device="cpu")
+            yield lambda: method.start(data, config, RunContext(seed=0))
 
     @torch.no_grad()
     def measured(self) -> Mapping[str, float]:
         """Return the megabytes of the peak of a round, of the model and of the activations of one batch."""
-        fed = federation_of(self._made())
-        client = fed.clients[0]
-        with LiveBytes() as live:
-            client.evaluator.forward(client.parameters, fed.data.features[0][: self.batch_size].unsqueeze(0))
-        return {
-            "peak_megabytes": peak_of_a_round(self._made) / MEGABYTE,
-            "model_megabytes": client.parameters.flat.nbytes / MEGABYTE,
-            "activations_megabytes": live.peak / MEGABYTE,
-        }
+        with self._maker() as make:
+            fed = federation_of(make())
+            client = fed.clients[0]
+            inputs = fed.data.features[0][: self.batch_size].unsqueeze(0)
+            with LiveBytes() as live:
+                client.evaluator.forward(client.parameters, inputs)
+            sizes = {
+                "model_megabytes": client.parameters.flat.nbytes / MEGABYTE,
+                "activations_megabytes": live.peak / MEGABYTE,
+            }
+            del fed, client
+            return {"peak_megabytes": peak_of_a_round(make) / MEGABYTE, **sizes}

@@ -30,8 +30,6 @@ from .words import say
 MEGABYTE = 1e6
 TUNING_EPOCHS = 5
 """Length of the runs that choose the rate of the tuned control, in the paper's epochs."""
-TARGET = 0.9
-"""Accuracy until which table I of paper 004 counts bytes."""
 
 
 class Point(ResultPart):
@@ -54,6 +52,11 @@ class TrainingRow(Row):
     series: str = ""
     """Which line of a figure it is a point of, at the claimed `epsilon`."""
     epsilon: float | None = None
+    method: str = ""
+    target: float = 0.9
+    """Accuracy until which bytes are counted."""
+    budget: float = math.inf
+    """Megabytes in both directions at which accuracy is looked at."""
     accuracy: Interval
     standard_deviation: float | None
     history: list[Point]
@@ -78,19 +81,28 @@ class TrainingRow(Row):
         return [(self.megabytes_table + sent * point.epoch / whole, 100 * point.accuracy) for point in points]
 
     def epochs_to_target(self) -> float | None:
-        """Return the first of the paper's epochs with mean test accuracy of `TARGET` or more after it."""
-        return next((point.epoch for point in self.history if point.accuracy >= TARGET), None)
+        """Return the first of the paper's epochs with mean test accuracy of `target` or more after it."""
+        return next((point.epoch for point in self.history if point.accuracy >= self.target), None)
 
     def megabytes_per_epoch(self) -> float:
         """Return the messages of one epoch in both directions, the first table of embeddings apart."""
         return (self.megabytes_up + self.megabytes_down) / self.history[-1].epoch
 
     def megabytes_to_target(self) -> str:
-        """Return the messages in both directions until `TARGET`; the best accuracy where it is not reached."""
+        """Return the messages in both directions until `target`; the best accuracy where it is not reached."""
         reached = self.epochs_to_target()
         if reached is None:
             return say("target_not_reached", best=max(point.accuracy for point in self.history))
         return f"{reached * self.megabytes_per_epoch():.1f}"
+
+    def within_budget(self) -> Point | None:
+        """Return the last epoch whose messages fit the `budget`; None where the first exceeds it."""
+        each = self.megabytes_per_epoch()
+        return max(
+            (point for point in self.history if point.epoch * each <= self.budget),
+            key=lambda point: point.epoch,
+            default=None,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,9 +5,11 @@ import dataclasses
 import pytest
 import torch
 
-from dpzv_audit.reproduce import TABLES, Setting, reproduce, with_rows
+from dpzv_audit.reproduce import TABLES, Setting, memory, reproduce, with_rows
 from dpzv_audit.reproduce.memory import LiveBytes
+from dpzv_audit.reproduce.planning import checked
 
+from ...helpers.refusals import refused
 from .conftest import drawn_figure
 
 
@@ -25,6 +27,38 @@ def test_live_bytes_follows_tensors_until_they_are_freed():
         del view
     assert live.now == 0
     assert live.peak == 8000
+
+
+TINY = {
+    "vocab_size": 30_522,
+    "hidden_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+}
+
+
+def on_a_small_bert(*rows):
+    """Rows of the table of a client of BERT's size, on a far smaller one."""
+    table = with_rows(TABLES["dpzv-figure4-bert"], rows)
+    items = tuple(dataclasses.replace(item, batch_size=2, length=4, encoder=TINY) for item in table.items)
+    return dataclasses.replace(table, items=items), Setting(load=lambda keywords: None, epochs=1, seeds=1)
+
+
+def test_a_client_of_berts_shape_needs_the_extra(monkeypatch):
+    monkeypatch.setattr(memory, "find_spec", lambda name: None)
+    with refused(r"needs the extra \[text\]"):
+        checked(*on_a_small_bert("VAFL"))
+
+
+def test_a_client_of_berts_shape_starts_at_random_and_is_measured():
+    pytest.importorskip("transformers", reason="the extra [text] is not installed")
+    table, setting = on_a_small_bert("MeZO", "VAFL")
+    assert len(checked(table, setting).rows) == 2
+    mezo, vafl = reproduce(table, setting).rows
+    tokens = 4 * 128 * 30_522 / 1e6  # most of so narrow a model are its token embeddings
+    assert tokens < mezo.model_megabytes == vafl.model_megabytes < 1.1 * tokens
+    assert 1.0 <= mezo.peak_of_model() < 1.5 < vafl.peak_of_model()
 
 
 @pytest.fixture(scope="module")

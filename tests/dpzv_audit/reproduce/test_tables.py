@@ -98,7 +98,11 @@ def test_what_is_missing_is_a_dash_and_shares_are_in_percent():
 
 def test_the_papers_tables_and_figures_are_all_there():
     named = ("czofo-table2", "czofo-table3", "czofo-table4", "czofo-table5", "cascaded-table2-mnist", "cascaded-table1")
-    assert {*named, "dpzv-figure3-mnist", "dpzv-table1-mnist", "dpzv-figure4-memory"} <= set(TABLES)
+    of_dpzv = [
+        f"dpzv-{name}-{data}" for name in ("figure2", "figure3", "table1") for data in ("mnist", "cifar10", "eth80")
+    ]
+    ablations = ("dpzv-clip-mnist", "dpzv-clip-cifar10", "dpzv-figure5-cifar10")
+    assert {*named, *of_dpzv, *ablations, "dpzv-figure4-memory", "dpzv-figure4-bert"} <= set(TABLES)
 
 
 def test_an_epoch_of_papers_002_and_003_is_a_pass_of_every_client(digits):
