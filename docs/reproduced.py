@@ -32,11 +32,10 @@ def made_in_words(made: list[Made], rows: int) -> str:
     """Return how many of its `rows` a page has, and when, by which commits and in how much time they were made."""
     dates = sorted({each.date for each in made})
     commits = ", ".join(sorted({each.commit or "unknown" for each in made}))
-    minutes = sum(each.seconds for each in made) / 60
+    seconds = [each.seconds for each in made if each.seconds is not None]
+    took = f", in {sum(seconds) / 60:,.0f} minutes of one core" if len(seconds) == len(made) else ""
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    return (
-        f"{len(made)} of {rows} rows are there, made {when} by commit {commits}, in {minutes:,.0f} minutes of one core."
-    )
+    return f"{len(made)} of {rows} rows are there, made {when} by commit {commits}{took}."
 
 
 def written(name: str) -> dict[Path, str]:

@@ -26,14 +26,17 @@ _PRINTED = {"label", "tags", "paper", "accuracy", "cost"}
 
 
 class Made(BaseModel):
-    """When a row was made, by which version of this tool (of a checkout, by which commit), and in how many seconds."""
+    """When a row was made, by which version of this tool, of a checkout by which commit, in how many processor seconds.
+
+    None where it was interrupted in between.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
     date: str
     version: str | None
     commit: str | None
-    seconds: float
+    seconds: float | None
 
 
 class KeptRow(BaseModel):
@@ -108,13 +111,13 @@ class KeptRows:
         kept = self.row(item, setting)
         if kept is not None:
             return kept
-        began = time.monotonic()
+        began = time.process_time()
         row = item.run(setting)
         made = Made(
             date=datetime.now(UTC).strftime("%Y-%m-%d"),
             version=version_of("dpzv-audit"),
             commit=_commit(),
-            seconds=round(time.monotonic() - began, 1),
+            seconds=round(time.process_time() - began, 1),
         )
         path = self.file(item)
         path.parent.mkdir(parents=True, exist_ok=True)
