@@ -207,7 +207,7 @@ def _untested(result: AttackResult) -> str:
     """Return what an attack leaves untested: of one on labels features too, which its method may not protect either."""
     if result.metric != LABELS:
         return _UNTESTED
-    unprotected = " (not protected)" if _OPEN_FEATURES.search(result.protects or "") else ""
+    unprotected = " (unprotected)" if _OPEN_FEATURES.search(result.protects or "") else ""
     return f"{_UNTESTED}; features{unprotected}"
 
 
@@ -251,7 +251,7 @@ def _facts(result: RunResult) -> dict[str, str]:
 
 def _of_game(result: RunResult) -> str:
     """Return what else a lower bound says: it comes from no attack, and it is smaller where nothing is assumed."""
-    game = ", by an audit game" if isinstance(result, AttackResult) else ""
+    game = " (audit game)" if isinstance(result, AttackResult) else ""
     privacy = result.privacy
     plain = [b.epsilon_lower for b in privacy.estimators if not b.assumes and b.claim_kind == "epsilon-delta"]
     if not privacy.given or not plain:

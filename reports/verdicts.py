@@ -10,7 +10,8 @@ from .document import Judgement, Table
 from .text import clean
 
 MEANINGS: Mapping[VerdictWord, str] = {
-    "refuted": "The claim is false. At 95% confidence, an audit calls at most 5 in 100 true claims refuted.",
+    "refuted": "The claim is false. If a claim is true, an audit at 95% confidence wrongly refutes it "
+    "at most 5 times in 100.",
     "not-tested": "No evidence could have refuted the claim, or something voids the evidence.",
     "overclaimed": "Nothing refuted it, but no sound upper bound against this adversary supports it.",
     "inconclusive": "It was tested and not refuted; no theorem proves it.",
@@ -39,9 +40,8 @@ WORDS: Mapping[str, str] = {
     "shortened run": "Fewer rows, epochs or records were run than the table has, so its numbers may differ.",
 }
 """What the words of a page's head mean, the verdicts on claims among them."""
-_GIVEN = {
-    "given Gaussian": "This takes the noise to be Gaussian. Without that assumption the audit may not refute the claim."
-}
+_GIVEN = {"given Gaussian": "The claim is false if the noise is Gaussian. If it is not, this audit does not decide."}
+"""What "The claim is false." becomes where something is taken as given."""
 
 
 def word_in(text: str) -> str:
@@ -56,9 +56,12 @@ def anchor_of(text: str) -> str:
 
 
 def meaning_of(text: str) -> str:
-    """Return what a verdict means, and what it takes as given."""
-    assumed = (sentence for words, sentence in _GIVEN.items() if words in text)
-    return " ".join(filter(None, (WORDS.get(word_in(text), ""), *assumed)))
+    """Return what a verdict means, with what it takes as given."""
+    meaning = WORDS.get(word_in(text), "")
+    for words, conditional in _GIVEN.items():
+        if words in text:
+            meaning = meaning.replace("The claim is false.", conditional)
+    return meaning
 
 
 def words_on(judgement: Judgement, tables: Iterable[Table]) -> dict[str, str]:

@@ -35,7 +35,7 @@ STORED = RESULTS | {name: MANY[name].to_json() for name in ("attacks", "matrix")
 LINES = {
     "attack": (
         "<AttackResult dpzv on digits: refuted: ε ≤ 1 (δ = 1e-05, one label changed) against the client; "
-        "measured: ε ≥ 2.13, 95% confidence, by an audit game; proven: ε ≤ 5.82>"
+        "measured: ε ≥ 2.13, 95% confidence (audit game); proven: ε ≤ 5.82>"
     ),
     "train": ("<TrainResult vafl on digits: no claim: vafl promises no ε; proven: no sound bound (gap server-state)>"),
     "audit": (
@@ -118,7 +118,7 @@ def test_the_head_is_that_of_the_page_and_nothing_else_of_it(made):
         if verdict is not None and not isinstance(result, AttackResult):
             assert words_of(verdict) in page.text
     text = " ".join(Page(made["attack"]._repr_html_()).text.split())
-    for words in ("label_direct against dpzv on digits", "refuted: ε ≤ 1", "What to do next.", "dpzv-audit calibrate"):
+    for words in ("dpzv on digits: the claim is refuted", "refuted: ε ≤ 1", "What to do next.", "dpzv-audit calibrate"):
         assert words in text
 
 

@@ -371,14 +371,14 @@ def test_a_system_without_a_top_model_is_one_in_its_subject(results):
     attack["config"]["top_model"] = False
     answer = answer_of(read(attack)[0])
     assert answer.subject.startswith("dpzv on digits, no top model. ")
-    assert answer.judgement.step.words == "Claim ε ≤ 5.82, or add noise"
+    assert answer.judgement.step.words == "Claim only ε ≤ 5.82, or add noise"
 
 
 @pytest.mark.parametrize(
     ("protects", "features"),
     [
-        (METHODS["dpzv"].protects(METHODS["dpzv"].configure()), "features (not protected)"),
-        (PROTECTS["gradient"], "features (not protected)"),
+        (METHODS["dpzv"].protects(METHODS["dpzv"].configure()), "features (unprotected)"),
+        (PROTECTS["gradient"], "features (unprotected)"),
         (PROTECTS["embedding"], "features"),
         (PROTECTS["none"], "features"),
         ("labels, privatised once before training by label-rr", "features"),
@@ -393,7 +393,7 @@ def test_features_that_no_noise_protects_are_named(protects, features):
 
 def test_a_bound_says_that_no_attack_gave_it_and_what_it_is_without_assumptions(results):
     attack, audit = results["attack"], results["audit"]
-    assert answer_of(read(attack)[0]).facts["measured"] == "ε ≥ 2.13, 95% confidence, by an audit game"
+    assert answer_of(read(attack)[0]).facts["measured"] == "ε ≥ 2.13, 95% confidence (audit game)"
     exact = {"assumes": "", "delta": 1e-5}
     bounds = [
         {**audit["privacy"]["estimators"][0], **exact, "name": name, "claim_kind": kind, "epsilon_lower": lower}

@@ -154,9 +154,12 @@ def test_rendering_is_deterministic_and_leaves_the_result_alone(name, results):
 def test_verdicts_use_their_own_words(results):
     html, markdown = render_html(results["attack"]), render_markdown(results["attack"])
     assert f'<strong class="word alarming"><a href="#word-refuted">refuted</a>: {CLAIM}</strong>' in plain(html)
-    assert '<div id="word-refuted"><dt>refuted</dt><dd>The claim is false. At 95% confidence' in html
-    assert f"**Refuted: {CLAIM}.** The claim is false. At 95% confidence, an audit calls at most 5 in 100" in markdown
-    assert "| measured | ε ≥ 2.13, 95% confidence, by an audit game |" in markdown
+    assert (
+        '<div id="word-refuted"><dt>refuted</dt><dd>The claim is false. If a claim is true, an audit at 95% confidence'
+        in html
+    )
+    assert f"**Refuted: {CLAIM}.** The claim is false. If a claim is true, an audit at 95% confidence" in markdown
+    assert "| measured | ε ≥ 2.13, 95% confidence (audit game) |" in markdown
     html, markdown = render_html(results["audit"]), render_markdown(results["audit"])
     assert f'<strong class="word"><a href="#word-inconclusive">inconclusive</a>: {CLAIM}</strong>' in plain(html)
     assert "It was tested and not refuted; no theorem proves it." in markdown
