@@ -18,7 +18,7 @@ import numpy as np
 from ..base.errors import InputError
 from .files import TarLimits, inflated, read_bounded, read_tar_members
 from .spec import DataRequest, Source, declared
-from .vertical import Pixels, Records, VerticalDataset, array_digest, equal_runs, patches, scaled
+from .vertical import FloatArray, Pixels, Records, VerticalDataset, array_digest, equal_runs, patches, scaled
 
 GZIP_MARK = b"\x1f\x8b"
 CLASSES = 10
@@ -67,7 +67,8 @@ def read_idx_images(files: IdxFiles, request: DataRequest) -> VerticalDataset:
     """Return the images of `files` (60,000 train and 10,000 test records, 10 classes), pixels in [0, 1].
 
     "strips" are of 28 / clients rows, blocks (N, 1, 28 / clients, 28); "runs" are equal runs of the flattened image,
-    blocks (N, 784 / clients). Raises `InputError` for a missing folder or file, and for one that is not the original.
+    blocks (N, 784 / clients); "sixths" are six runs, of 131 pixels or 130 (paper 002's six
+    clients). Raises `InputError` for a missing folder or file, and for one that is not the original.
     """
     count = request.clients
     strips = request.partition == "strips"
@@ -81,7 +82,8 @@ def read_idx_images(files: IdxFiles, request: DataRequest) -> VerticalDataset:
     def records(image_file: IdxFile, label_file: IdxFile) -> Records:
         labels = read(label_file).astype(np.int64)
         images = read(image_file)
-        blocks = patches(images, rows=count, columns=1) if strips else equal_runs(images, count)
+        uneven = request.partition == "sixths"
+        blocks = patches(images, rows=count, columns=1) if strips else equal_runs(images, count, uneven=uneven)
         return Records(scaled(blocks, PIXEL_MAXIMUM), labels)
 
     height, width = files.train_images.shape[1:]
@@ -89,7 +91,7 @@ def read_idx_images(files: IdxFiles, request: DataRequest) -> VerticalDataset:
     return request.dataset(
         records(*files[:2]),
         records(*files[2:]),
-        held=f"{size // count} of the {size} {unit} each",
+        held=f"{size // count}{f' or {size // count + 1}' if size % count else ''} of the {size} {unit} each",
         digests=digests,
         columns=width,  # a run of whole rows is a picture; one that ends within a row is not
     )
@@ -156,7 +158,8 @@ def read_cifar10(rows: int, request: DataRequest, *, subset: bool = False) -> Ve
     """Return CIFAR-10 (50,000 train and 10,000 test records, 10 classes) in batches of `rows`, pixels in [0, 1].
 
     "patches" are a k x k grid, blocks (N, 3, 32 / k, 32 / k), paper 001. "halves" are left and right, blocks
-    (N, 3, 32, 16), papers 002 and 003 (which do not say which way they cut). "strips" are of 32 / clients rows. With
+    (N, 3, 32, 16), papers 002 and 003 (which do not say which way they cut); "padded-halves" are the same with zeros in
+    the other half, (N, 3, 32, 32), paper 003's for a ResNet-18 a client. "strips" are of 32 / clients rows. With
     `subset` fewer or shorter batches will do. Raises `InputError` for missing, truncated or other files.
     """
     count = request.clients
@@ -167,6 +170,7 @@ def read_cifar10(rows: int, request: DataRequest, *, subset: bool = False) -> Ve
     down, across, held = {
         "strips": (count, 1, f"{32 // count} of the 32 image rows each"),
         "halves": (1, 2, "32 rows x 16 columns each, left and right"),
+        "padded-halves": (1, 2, "32 rows x 16 columns each, left and right, zeros in the other half"),
         "patches": (side, side, f"{side} x {side} of {length} x {length} pixels each"),
     }[request.partition]
     contents = _contents(request, rows, subset=subset)
@@ -184,10 +188,17 @@ def read_cifar10(rows: int, request: DataRequest, *, subset: bool = False) -> Ve
         # divided before joining: the bytes of one batch at a time are in memory beside the result
         images = (batch[:, 1:].reshape(-1, *PIXELS) for batch in batches)
         blocks = [scaled(patches(pixels, rows=down, columns=across), PIXEL_MAXIMUM) for pixels in images]
-        return Records(tuple(map(np.concatenate, zip(*blocks, strict=True))), labels)
+        joined = tuple(map(np.concatenate, zip(*blocks, strict=True)))
+        return Records(_padded(joined) if request.partition == "padded-halves" else joined, labels)
 
     complete = (rows * len(BATCHES), "images")
     return request.dataset(records("train", TRAIN_BATCHES), records("test", [TEST_BATCH]), held, complete=complete)
+
+
+def _padded(halves: Sequence[FloatArray]) -> tuple[FloatArray, ...]:
+    """Return a left and a right half, (N, 3, 32, 16), each at its place in a picture of zeros, (N, 3, 32, 32)."""
+    left, right = halves
+    return np.concatenate([left, 0 * right], 3), np.concatenate([0 * left, right], 3)
 
 
 def count_cifar10(request: DataRequest) -> int:

@@ -179,12 +179,14 @@ def patches(images: Array, *, rows: int = 2, columns: int = 2) -> Blocks:
     return tuple(np.ascontiguousarray(patch) for band in bands for patch in np.split(band, columns, axis=3))
 
 
-def equal_runs(records: Array, clients: int) -> Blocks:
+def equal_runs(records: Array, clients: int, *, uneven: bool = False) -> Blocks:
     """Flatten each record of (N, ...) and cut it into `clients` equal runs: blocks of (N, d / clients).
 
-    `clients` divide the d features. Two runs are the halves of paper 003 (392 pixels each on MNIST).
+    `clients` divide the d features, or the first runs have one more where they may be `uneven`. Two runs are the halves
+    of paper 003 (392 pixels each on MNIST).
     """
-    return tuple(map(np.ascontiguousarray, np.split(records.reshape(len(records), -1), clients, axis=1)))
+    cut = np.array_split if uneven else np.split
+    return tuple(map(np.ascontiguousarray, cut(records.reshape(len(records), -1), clients, axis=1)))
 
 
 def scaled(blocks: Blocks, divisor: float) -> tuple[FloatArray, ...]:

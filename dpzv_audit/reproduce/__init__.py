@@ -10,10 +10,10 @@ from functools import cache
 from importlib.resources import files
 from itertools import chain
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, cast
 
 from ..base.errors import InputError, check_names
-from ..results import ReproduceResult
+from ..results import PaperFigure, ReproduceResult
 from ..runs import versions
 from . import search
 from .kept import KeptRows, kept_result
@@ -57,7 +57,7 @@ def _table(entry: _Toml, paper: _Toml) -> PaperTable[Row]:
     values = dict(entry)
     text = _data("text")
     values |= {key: _code(values[key]) for key in CODE & set(values)}
-    values["figures"] = {name: _code(figure) for name, figure in values.get("figures", {}).items()}
+    values["figures"] = {name: _figure(figure) for name, figure in values.get("figures", {}).items()}
     groups = [paper["groups"][name] for name in values.pop("groups", ())]
     rows = chain(*groups, values.pop("rows", ()))
     claims = values.pop("epsilons", ())
@@ -72,6 +72,20 @@ def _table(entry: _Toml, paper: _Toml) -> PaperTable[Row]:
 
 def _code(name: str) -> Any:
     return resolve_name(f"{__name__}.{name}")
+
+
+def _figure(figure: str | _Toml) -> Callable[[TableResult[Row]], PaperFigure | None]:
+    """Return the function that is named; where a table says so, of the rows with `rows` in their label alone."""
+    if isinstance(figure, str):
+        return cast("Callable[[TableResult[Row]], PaperFigure | None]", _code(figure))
+    draw, part = _code(figure["draw"]), figure["rows"]
+
+    def of_part(result: TableResult[Row]) -> PaperFigure | None:
+        rows = [row for row in result.rows if part in row.label]
+        drawn: PaperFigure | None = draw(result.model_copy(update={"rows": rows})) if rows else None
+        return drawn and drawn.model_copy(update={"subject": f"{drawn.subject}, {part}"})
+
+    return of_part
 
 
 def _by_epsilon(row: _Toml, claims: Sequence[float]) -> list[_Toml]:

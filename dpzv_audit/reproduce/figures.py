@@ -13,6 +13,7 @@ from ..base.findings import Interval
 from ..base.grouping import grouped
 from ..results import PaperFigure
 from .attacks import AttackRow
+from .costs import ClockRow, WorkRow
 from .memory import MemoryRow
 from .search import PrivateRow, SearchRow, of_kind
 from .table import TableResult, interval_of
@@ -56,6 +57,47 @@ def loss_by_epoch(result: TableResult[TrainingRow]) -> PaperFigure | None:
     rows = [row for row in result.rows if row.epsilon is None]
     lines = {row.label: [(point.epoch, point.loss) for point in row.history if point.loss is not None] for row in rows}
     return _lines(lines, f"Test loss by epoch without noise, {result.source}", across=EPOCHS, up="test loss")
+
+
+def accuracy_by_clients(result: TableResult[TrainingRow]) -> PaperFigure | None:
+    """Return the last accuracy by the number of clients, a line a method."""
+    return _by_size(result, "number of clients", lambda row: row.to_json()["clients"])
+
+
+def accuracy_by_width(result: TableResult[TrainingRow]) -> PaperFigure | None:
+    """Return the last accuracy by the width of the server's first layer, a line a method."""
+    return _by_size(result, "width of the server's first layer", lambda row: _option(row, "hidden"), scale="log")
+
+
+def accuracy_by_server_rate(result: TableResult[TrainingRow]) -> PaperFigure | None:
+    """Return the last accuracy by the learning rate of the server, a line a method."""
+    return _by_size(result, "learning rate of the server", lambda row: _option(row, "server_rate"))
+
+
+def _option(row: TrainingRow, name: str) -> Any:
+    options: Any = row.to_json()["options"]
+    return options[name]
+
+
+def _by_size(
+    result: TableResult[TrainingRow], across: str, size: Callable[[TrainingRow], Any], **more: Any
+) -> PaperFigure | None:
+    points = grouped((row.series, (float(size(row)), 100 * row.accuracy.value)) for row in result.rows)
+    return _lines(
+        {name: sorted(own) for name, own in points.items()},
+        f"Test accuracy by {across}, {result.source}",
+        across=across,
+        up="test accuracy, %",
+        ticks={f"{place:g}": place for place in sorted({place for own in points.values() for place, _ in own})},
+        **more,
+    )
+
+
+def accuracy_by_megabytes_down(result: TableResult[TrainingRow]) -> PaperFigure | None:
+    """Return accuracy by megabytes that clients received until then, a line a row."""
+    axes = {"across": "messages to clients, MB", "up": "test accuracy, %", "scale": "log"}
+    lines = {row.label: row.curve(row.megabytes_down / row.history[-1].epoch) for row in result.rows}
+    return _lines(lines, f"Test accuracy against bytes sent to clients, {result.source}", **axes)
 
 
 def megabytes_by_accuracy(result: TableResult[TrainingRow]) -> PaperFigure | None:
@@ -167,14 +209,28 @@ def beside_baselines(result: TableResult[AttackRow]) -> PaperFigure:
 
 def memory_bars(result: TableResult[MemoryRow]) -> PaperFigure:
     """Return peaks as multiples of the model, a bar a method; the level is the model itself."""
-    return PaperFigure(
-        kind="bars",
-        subject="Peak memory of a training round as a multiple of the client's model",
-        across="peak of a round / client model",
-        ticks={row.label: place for place, row in enumerate(result.rows)},
-        series={"peak": [[place, row.peak_of_model()] for place, row in enumerate(result.rows)]},
-        levels={"the model": 1.0},
-    )
+    subject = "Peak memory of a training round as a multiple of the client's model"
+    values = {row.label: row.peak_of_model() for row in result.rows}
+    return _bars("peak", values, subject, across="peak of a round / client model", levels={"the model": 1.0})
+
+
+def server_work_bars(result: TableResult[WorkRow]) -> PaperFigure:
+    """Return the server's operations of a training as multiples of VAFL's, a bar a method."""
+    subject = "Operations of the server in a training as a multiple of VAFL's"
+    values = {row.label: row.server_times for row in result.rows}
+    return _bars("work", values, subject, across="operations / those of VAFL", levels={"VAFL": 1.0})
+
+
+def waiting_bars(result: TableResult[ClockRow]) -> PaperFigure:
+    """Return the share of the time in which clients wait, a bar a row."""
+    values = {row.label: row.clients_wait for row in result.rows}
+    return _bars("waiting", values, "Share of the time in which clients wait", across="share of the time")
+
+
+def _bars(name: str, values: Mapping[str, float], subject: str, **more: Any) -> PaperFigure:
+    ticks = {label: place for place, label in enumerate(values)}
+    series = {name: [[place, values[label]] for label, place in ticks.items()]}
+    return PaperFigure(kind="bars", subject=subject, ticks=ticks, series=series, **more)
 
 
 def tried_settings(result: TableResult[SearchRow]) -> PaperFigure | None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attacks.core.metrics import shared_rate, trial_areas
-from mechanisms import MethodSpec, TrainingConfig
+from mechanisms import MethodSpec, TrainingConfig, method_named
 from mechanisms.controls import frozen_clients, rates_tried
 from mechanisms.core.checkpoints import FileCheckpoints, run_key
 from mechanisms.core.config import rounds_of
@@ -22,8 +22,10 @@ from mechanisms.core.method import federation_of
 from mechanisms.core.training import train_in_stacks
 
 from ..base.findings import Interval
+from ..base.grouping import grouped
 from ..base.halving import in_pieces, shortage
 from ..data.vertical import VerticalDataset
+from .costs import answered_losses
 from .table import ResultPart, Row, Setting, TableRow, Values, Work, counted, pace
 from .words import say
 
@@ -63,7 +65,10 @@ class TrainingRow(Row):
     megabytes_up: float
     megabytes_down: float
     megabytes_table: float = 0.0
-    frozen_clients_tuned: Interval
+    frozen_clients_tuned: Interval | None = None
+    rounds: int = 0
+    queries_per_round: int = 0
+    """Losses of a batch that the server computes in a round to answer clients."""
     auc: float | None = None
     """Area under the ROC curve of two classes, mean over the trainings."""
     paper_accuracy: float | None = None
@@ -80,17 +85,31 @@ class TrainingRow(Row):
         points = self.history if sent > self.megabytes_table else self.history[-1:]
         return [(self.megabytes_table + sent * point.epoch / whole, 100 * point.accuracy) for point in points]
 
-    def epochs_to_target(self) -> float | None:
-        """Return the first of the paper's epochs with mean test accuracy of `target` or more after it."""
-        return next((point.epoch for point in self.history if point.accuracy >= self.target), None)
+    def epochs_to_target(self, target: float | None = None) -> float | None:
+        """Return the first epoch with mean test accuracy of `target` or more after it; the row's own where none is given."""
+        aim = self.target if target is None else target
+        return next((point.epoch for point in self.history if point.accuracy >= aim), None)
 
     def megabytes_per_epoch(self) -> float:
         """Return the messages of one epoch in both directions, the first table of embeddings apart."""
         return (self.megabytes_up + self.megabytes_down) / self.history[-1].epoch
 
-    def megabytes_to_target(self) -> str:
+    def queries_to_target(self, target: float | None = None) -> float | None:
+        """Return how many losses of a batch clients asked for until `target`."""
+        reached = self.epochs_to_target(target)
+        return None if reached is None else self.queries_per_round * self.rounds * reached / self.history[-1].epoch
+
+    def largest_fall(self) -> float:
+        """Return by how much accuracy fell at most from the best so far to a later epoch."""
+        best = fall = 0.0
+        for point in self.history:
+            best = max(best, point.accuracy)
+            fall = max(fall, best - point.accuracy)
+        return fall
+
+    def megabytes_to_target(self, target: float | None = None) -> str:
         """Return the messages in both directions until `target`; the best accuracy where it is not reached."""
-        reached = self.epochs_to_target()
+        reached = self.epochs_to_target(target)
         if reached is None:
             return say("target_not_reached", best=max(point.accuracy for point in self.history))
         return f"{reached * self.megabytes_per_epoch():.1f}"
@@ -118,10 +137,12 @@ class TrainedRow(TableRow[TrainingRow]):
     cost: str = ""
 
     made: ClassVar[type[Row]] = TrainingRow
+    controls: ClassVar[bool] = True
+    """Whether the training stands beside both frozen-client controls."""
 
     def read(self, values: Values) -> TrainingRow:
         """See `TableRow.read`: with the numbers that the paper prints."""
-        return super().read({**values, **self._paper})
+        return super().read({**values, **self._stated})
 
     @torch.no_grad()
     def begins_as(self, row: TrainingRow, setting: Setting) -> bool:
@@ -143,10 +164,14 @@ class TrainedRow(TableRow[TrainingRow]):
         return row.history[0].agrees(*map(sum, zip(*parts, strict=True)))
 
     @property
-    def _paper(self) -> Values:
+    def _stated(self) -> Values:
+        """Return what a row says that no training tells."""
+        clients = self.dataset.get("clients", 1)
+        assert isinstance(clients, int)
         return {
             "paper_accuracy": None if self.accuracy is None else self.accuracy / 100.0,
             "paper_cost": self.cost,
+            "queries_per_round": answered_losses(method_named(self.method).configure(**self.options), clients),
         }
 
     def run(self, setting: Setting) -> TrainingRow:
@@ -180,8 +205,8 @@ class TrainedRow(TableRow[TrainingRow]):
             options=self.options,
             **self.tags,
             **setting.part(dataset, compute, method=method.name, config=config.model_dump(mode="json")),
-            **self._paper,
-            **controls_part(setting, config, dataset, self.passes),
+            **self._stated,
+            **(controls_part(setting, config, dataset, self.passes) if self.controls else {}),
         )
 
     def check(self, setting: Setting) -> str:
@@ -193,7 +218,13 @@ class TrainedRow(TableRow[TrainingRow]):
         method, config, dataset = self.start(setting)
         data = TrainingData.of(dataset, dtype=dtype_of(config), device=setting.device)
         rehearsal = rehearsed(method, config, data, setting)
-        return Work(rehearsal.training, controls_work(config, dataset, self.passes, rehearsal))
+        return Work(rehearsal.training, controls_work(config, dataset, self.passes, rehearsal) if self.controls else {})
+
+
+class TrainedAlone(TrainedRow):
+    """A training without frozen clients beside it: these would learn nothing, or cost several times as much."""
+
+    controls = False
 
 
 class Rehearsal(NamedTuple):
@@ -350,5 +381,16 @@ def beside_paper(rows: Sequence[Row]) -> str:
 
 def below_control(rows: Sequence[TrainingRow]) -> str:
     """Return which rows are no better than frozen clients whose server has a tuned rate, as a sentence."""
-    below = [row for row in rows if row.accuracy.value <= row.frozen_clients_tuned.value]
+    below = [row for row in rows if (control := row.frozen_clients_tuned) and row.accuracy.value <= control.value]
     return say("below_control", rows=below) if below else ""
+
+
+def spread_over_rates(rows: Sequence[TrainingRow]) -> str:
+    """Return, for each series, how far accuracy lies apart over its rows, which differ by a rate, as a sentence."""
+    series = grouped((row.series, row) for row in rows)
+    parts = [
+        (name, max(own, key=lambda row: row.accuracy.value), min(own, key=lambda row: row.accuracy.value))
+        for name, own in series.items()
+        if len(own) > 1
+    ]
+    return say("spread_over_rates", parts=parts) if parts else ""

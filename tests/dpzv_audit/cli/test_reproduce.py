@@ -42,7 +42,7 @@ def test_the_run_folder_holds_the_result_the_table_the_figure_and_the_report(tmp
     printed = cli.answer(f"{SMALL} --out {tmp_path}")
     folder = Path(printed.pop("run"))
     assert folder.parent == tmp_path
-    files = {"result.json", "environment.json", "table.md", "figure.svg", "report.html", "report.md"}
+    files = {"result.json", "environment.json", "table.md", "figure.svg", "bytes.svg", "report.html", "report.md"}
     assert {file.name for file in folder.iterdir()} == files
     assert read_json(folder / "result.json") == printed
     result, rest = read(printed)

@@ -61,9 +61,14 @@ def test_patches_halves_and_strips_reassemble_the_files(folder):
     assert halves.shapes == ((3, 32, 16),) * 2
     strips = CIFAR.load(data_dir=folder, partition="strips", clients=8)
     assert strips.shapes == ((3, 4, 32),) * 8
+    padded = CIFAR.load(data_dir=folder, partition="padded-halves")
+    assert padded.shapes == ((3, 32, 32),) * 2
+    assert not padded.train.features[0][..., 16:].any()
+    assert not padded.train.features[1][..., :16].any()
     for back in (
         np.concatenate([top, bottom], axis=2),
         np.concatenate(halves.train.features, axis=3),
+        sum(padded.train.features),
         np.concatenate(strips.train.features, axis=2),
     ):
         np.testing.assert_array_equal(np.rint(back * 255), images(*TRAIN_BATCHES))

@@ -62,6 +62,9 @@ def test_strips_and_runs_reassemble_the_files(folder):
     runs = load_mnist(data_dir=folder / "mnist", partition="runs", files=FILES)
     assert runs.shapes == ((392,),) * 2
     assert load_mnist(data_dir=folder, partition="runs", clients=4, files=FILES).shapes == ((196,),) * 4
+    sixths = load_mnist(data_dir=folder, partition="sixths", clients=6, files=FILES)
+    assert sixths.shapes == (*((131,),) * 4, *((130,),) * 2)
+    np.testing.assert_array_equal(np.hstack(sixths.train.features), np.hstack(runs.train.features))
     for part in ("train", "test"):
         images, labels = arrays()[f"{part}_images"], arrays()[f"{part}_labels"]
         from_strips = np.concatenate(getattr(strips, part).features, axis=2)[:, 0]

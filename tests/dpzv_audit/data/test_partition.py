@@ -25,6 +25,13 @@ def test_patches_reassemble_row_by_row(n, rows, columns, height, width, channels
     np.testing.assert_array_equal(np.concatenate(bands, axis=2).reshape(images.shape), images)
 
 
+def test_uneven_runs_reassemble_and_differ_by_one_entry():
+    records = np.arange(2 * 10).reshape(2, 10)
+    blocks = equal_runs(records, 4, uneven=True)
+    assert [block.shape[1] for block in blocks] == [3, 3, 2, 2]
+    np.testing.assert_array_equal(np.concatenate(blocks, axis=1), records)
+
+
 @given(n=count, clients=few, length=few)
 def test_equal_runs_reassemble(n, clients, length):
     records = numbered(n, clients, length)

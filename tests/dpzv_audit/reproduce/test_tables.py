@@ -14,10 +14,12 @@ from dpzv_audit import reproduce as tables
 from dpzv_audit.base.findings import Interval, OverTrainings
 from dpzv_audit.reproduce import FILES, TABLES, Setting, reproduce, table_named, to_markdown, with_rows
 from dpzv_audit.reproduce.attacks import Attacked
+from dpzv_audit.reproduce.costs import Clocked, CountedWork, server_passes
+from dpzv_audit.reproduce.figures import accuracy_by_clients, accuracy_by_server_rate, accuracy_by_width
 from dpzv_audit.reproduce.implicit import ImplicitNoise
 from dpzv_audit.reproduce.memory import PeakMemory
 from dpzv_audit.reproduce.search import Searched, Taken
-from dpzv_audit.reproduce.training import TrainedRow
+from dpzv_audit.reproduce.training import TrainedRow, TrainingRow, spread_over_rates
 from dpzv_audit.reproduce.words import filled, shown
 from dpzv_audit.runs import json_text
 from mechanisms import METHODS, method_named
@@ -51,9 +53,11 @@ def test_every_row_of_every_table_is_a_valid_configuration(name):
             if type(item.trainer) not in accounted:
                 accounted.add(type(item.trainer))
                 item.trainer.guarantee(settings, Deployment(records=1000, clients=4, seed=0))
-        else:
-            assert isinstance(item, PeakMemory)
+        elif isinstance(item, PeakMemory):
             method_named(item.method).configure(**item.options)
+        else:
+            assert isinstance(item, CountedWork | Clocked)
+            server_passes(method_named(item.method).configure(**item.options), item.dataset["clients"])
 
 
 def data(name):
@@ -103,6 +107,8 @@ def test_the_papers_tables_and_figures_are_all_there():
     ]
     ablations = ("dpzv-clip-mnist", "dpzv-clip-cifar10", "dpzv-figure5-cifar10")
     assert {*named, *of_dpzv, *ablations, "dpzv-figure4-memory", "dpzv-figure4-bert"} <= set(TABLES)
+    rest = ("czofo-server-work", "czofo-cifar10", "cascaded-table2-cifar10", "cascaded-table3-clock")
+    assert {*rest, "cascaded-figure4"} <= set(TABLES)
 
 
 def test_an_epoch_of_papers_002_and_003_is_a_pass_of_every_client(digits):
@@ -217,3 +223,79 @@ def test_a_figure_names_every_row_and_its_last_value(result, small_table):
     for row in result.rows:
         assert f"{row.label}  {100 * row.accuracy.value:.1f}" in drawn
         assert f"{row.label} {100 * row.accuracy.value:.1f}" in drawn.split("aria-label=")[1]
+
+
+def row(label="row", accuracies=(0.5, 0.7, 0.6, 0.92), **more):
+    """A row of so many accuracies after an epoch each, 100 rounds of two losses and 3 MB in all."""
+    history = [{"epoch": epoch, "accuracy": value} for epoch, value in enumerate(accuracies, 1)]
+    last = Interval(value=accuracies[-1], low=0.0, high=1.0, n=1)
+    sizes = {"rounds": 100, "queries_per_round": 2, "megabytes_up": 2.0, "megabytes_down": 1.0}
+    return TrainingRow(label=label, standard_deviation=None, accuracy=last, history=history, **(sizes | more))
+
+
+def test_costs_until_a_target_follow_from_the_first_epoch_at_it():
+    found = row()
+    assert found.megabytes_to_target(0.6) == "1.5"  # two of four epochs
+    assert found.queries_to_target(0.6) == 2 * 100 / 2
+    assert found.queries_to_target() == 200
+    assert found.queries_to_target(0.95) is None
+    assert found.megabytes_to_target(0.95) == "not reached (best 92.00%)"
+    assert found.largest_fall() == pytest.approx(0.1)
+    assert row(accuracies=(0.5, 0.5, 0.6)).largest_fall() == 0.0
+
+
+def test_the_losses_that_a_client_asks_for_stand_in_every_row_of_table_3(digits):
+    table = TABLES["czofo-table3"]
+    asked = {item.label: item._stated["queries_per_round"] for item in table.items}
+    assert asked == {
+        "split learning": 1,
+        "compressed VFL, 8 bits up": 1,
+        "VAFL": 1,
+        "VAFL + gradient DP": 1,
+        "Syn-ZOO-VFL": 3,
+        "ZOO-VFL": 2,
+        "VFL-CZOFO, 8 bits both ways": 101,
+    }
+
+
+def test_the_spread_over_rates_is_from_the_best_to_the_worst_of_each_method():
+    rows = [
+        row("a", (0.9,), series="ZOO-VFL"),
+        row("b", (0.1,), series="ZOO-VFL"),
+        row("c", (0.95,), series="ours"),
+        row("d", (0.97,), series="ours"),
+        row("e", (0.2,), series="alone"),
+    ]
+    said = spread_over_rates(rows)
+    assert said == (
+        "from its best rate to its worst, ZOO-VFL loses 80.0 points (90.0 to 10.0%); ours loses 2.0 points "
+        "(97.0 to 95.0%)"
+    )
+    assert spread_over_rates(rows[-1:]) == ""
+
+
+def test_accuracy_is_drawn_by_what_varies(result):
+    def drawn(figure, *rows):
+        return figure(result.model_copy(update={"rows": [*rows]})).series
+
+    rows = [row(f"{size}", (size / 10,), series="m", clients=size, options={"hidden": 64 * size}) for size in (4, 2)]
+    assert drawn(accuracy_by_clients, *rows) == {"m": [[2.0, 20.0], [4.0, 40.0]]}
+    assert drawn(accuracy_by_width, *rows) == {"m": [[128.0, 20.0], [256.0, 40.0]]}
+    rates = [row("r", (0.5,), series="m", options={"server_rate": 0.01})]
+    assert drawn(accuracy_by_server_rate, *rates) == {"m": [[0.01, 50.0]]}
+
+
+def test_a_figure_may_be_of_some_of_the_rows(result):
+    table = TABLES["cascaded-table2-mnist"]
+    rows = [row(item.label, (0.5,), **item.tags, options=item.options) for item in table.items]
+    whole = result.model_copy(update={"rows": rows})
+    figures = {name: figure(whole) for name, figure in table.figures.items()}
+    assert figures["six-clients"].series == {item.label: [[1, 50.0]] for item in table.items if "6 cl" in item.label}
+    assert figures["six-clients"].subject.endswith(", 6 clients")
+    assert {tuple(point) for points in figures["figure"].series.values() for point in points} == {
+        (4.0, 50.0),
+        (6.0, 50.0),
+        (8.0, 50.0),
+    }
+    few = whole.model_copy(update={"rows": rows[:1]})
+    assert table.figures["six-clients"](few) is None
