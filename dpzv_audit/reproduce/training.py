@@ -86,7 +86,7 @@ class TrainingRow(Row):
         return [(self.megabytes_table + sent * point.epoch / whole, 100 * point.accuracy) for point in points]
 
     def epochs_to_target(self, target: float | None = None) -> float | None:
-        """Return the first epoch with mean test accuracy of `target` or more after it; the row's own where none is given."""
+        """Return the first epoch with mean test accuracy of `target` or more after it; the row's own if not given."""
         aim = self.target if target is None else target
         return next((point.epoch for point in self.history if point.accuracy >= aim), None)
 
