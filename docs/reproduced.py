@@ -14,7 +14,7 @@ DOCS = Path(__file__).resolve().parent
 sys.path[:] = [place for place in sys.path if Path(place).resolve() != DOCS]  # docs/attacks would pass for the package
 
 from dpzv_audit.reproduce import TABLES, KeptRows, described, kept_result  # noqa: E402
-from dpzv_audit.reproduce.kept import Made  # noqa: E402
+from dpzv_audit.reproduce.kept import Made, whole_setting  # noqa: E402
 from dpzv_audit.reproduce.words import page  # noqa: E402
 from reports.tabular import paper_figures  # noqa: E402
 
@@ -50,7 +50,8 @@ def written(name: str) -> dict[Path, str]:
         shown = re.search(r'aria-label="(.*?)"', drawn)
         pictures.append(f"![{shown[1] if shown else figure}]({path.name})\n")
         files[path] = drawn
-    made = KeptRows(ROWS, name).made(item for item in table.items if item.label not in result.skipped)
+    there = [item for item in table.items if item.label not in result.skipped]
+    made = KeptRows(ROWS, name).made(there, whole_setting(table))
     parts = [
         title,
         COMMAND.format(name=name),

@@ -67,8 +67,8 @@ MOST_ROWS = 8
 """Rows of a table beside a verdict; a line says how many there are more."""
 _UNTESTED = "other attackers, attacks and data"
 """Subjects that no result of one attack or audit is about."""
-_OPEN_FEATURES = re.compile(r"nothing protects .*embeddings|features stay open")
-"""Words by which a method says that its noise does not protect features."""
+_OPEN_FEATURES = re.compile(r"^(?!.*hence features).*(nothing|features stay open|labels)")
+"""Words by which a method says that its noise does not protect features: none, or only labels."""
 
 
 @singledispatch
@@ -80,6 +80,7 @@ def answer_of(result: Reported) -> Answer:
 @answer_of.register
 def _(result: AttackResult) -> Answer:
     attacks = sorted(successes(result), key=lambda attack: -attack.harm)
+    known = _without_assumptions(result.privacy)
     over = None if result.success is None else result.success.over_trainings
     count = "" if over is None else f", {_counted(over.count, 'training')}"
     return Answer(
@@ -87,7 +88,9 @@ def _(result: AttackResult) -> Answer:
         subject=_subject(result, result.adversary),
         facts=_facts(result),
         caption=f"Attacks{count}",
-        rows=_of_one_metric([_of_success(attack, result.privacy.empirical_lower or 0.0) for attack in attacks]),
+        rows=_of_one_metric(
+            [_of_success(attack, known if attack.adversary == result.adversary else 0.0) for attack in attacks]
+        ),
         checks=_joined(_controls(result), _accuracy(result.utility)),
     )
 
@@ -253,10 +256,10 @@ def _of_game(result: RunResult) -> str:
     """Return what else a lower bound says: it comes from no attack, and it is smaller where nothing is assumed."""
     game = " (audit game)" if isinstance(result, AttackResult) else ""
     privacy = result.privacy
-    plain = [b.epsilon_lower for b in privacy.estimators if not b.assumes and b.claim_kind == "epsilon-delta"]
+    plain = _without_assumptions(privacy)
     if not privacy.given or not plain:
         return game
-    return f"{game}; {lower_bound(max(plain), privacy.claimed)} without assumptions"
+    return f"{game}; {lower_bound(plain, privacy.claimed)} without assumptions"
 
 
 def epsilons(privacy: Privacy, tradeoff: Tradeoff | None, stated: str = "") -> dict[str, str]:
@@ -290,12 +293,18 @@ def epsilons(privacy: Privacy, tradeoff: Tradeoff | None, stated: str = "") -> d
     return facts | ({"meaning": means} if means else {})
 
 
-def _of_success(attack: AttackSuccess, measured: float) -> Row:
-    """Return an attack as a row, with the epsilon that its coins prove where the game has not `measured` more."""
+def _of_success(attack: AttackSuccess, known: float) -> Row:
+    """Return an attack as a row, with the epsilon that its coins prove where that is more than is `known` anyway."""
     word = _judged(leaks=attack.leaks, undecided=attack.undecided, certified=attack.certified)
-    word = word if attack.certified > measured else word.partition("; ")[0]
+    word = word if attack.certified > known else word.partition("; ")[0]
     word = word if attack.trusted else "a control failed"
     return _row(attack.attack, attack.metric, attack.value, attack.reference, word)
+
+
+def _without_assumptions(privacy: Privacy) -> float:
+    """Return the largest lower bound on epsilon that assumes nothing, 0 without one."""
+    plain = [b.epsilon_lower for b in privacy.estimators if not b.assumes and b.claim_kind == "epsilon-delta"]
+    return max(plain, default=0.0)
 
 
 def _judged(*, leaks: bool, undecided: bool, certified: float) -> str:

@@ -168,11 +168,13 @@ def successes(result: AttackResult) -> list[AttackSuccess]:
 
 
 def found_nothing(result: AttackResult) -> bool:
-    """Return whether the attack itself was tested, and was not seen to find more than its baseline."""
+    """Return whether no attack was seen to find more than its baseline, and nothing speaks against that."""
     if result.success is None or not result.baselines:
         return False
-    own = successes(result)[0]
-    return own.trusted and not (own.leaks or own.undecided)
+    found = successes(result)
+    own = found[0]
+    trusted = own.trusted and not own.undecided and not result.warnings
+    return trusted and not any(attack.leaks or attack.proves for attack in found)
 
 
 def failed_controls(result: AttackResult, by_chance: float = 1.0) -> list[str]:

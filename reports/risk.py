@@ -209,7 +209,7 @@ def in_words(neighbours: str | None, low: Risk | None, high: Risk | None, claime
     elif least > most:
         often = f"at least {least} times in 100 by the audit, at most {most} by theory"
     else:
-        often = f"{least} (measured) to {most} (proven) times in 100"
+        often = f"{least} (measured) to {most} (by theory) times in 100"
     limit = math.inf if claimed is None else math.ceil(_digits(100.0 * claimed.right))
     broken = least is not None and least > limit
     given = "" if claimed is None or not claimed.given else f", {claimed.given}"

@@ -40,8 +40,11 @@ WORDS: Mapping[str, str] = {
     "shortened run": "Fewer rows, epochs or records were run than the table has, so its numbers may differ.",
 }
 """What the words of a page's head mean, the verdicts on claims among them."""
-_GIVEN = {"given Gaussian": "The claim is false if the noise is Gaussian. If it is not, this audit does not decide."}
-"""What "The claim is false." becomes where something is taken as given."""
+_GIVEN = {
+    "refuted given Gaussian": "If the noise is Gaussian, the claim is false, and an audit at 95% confidence wrongly "
+    "refutes a true one at most 5 times in 100. If it is not, this audit does not decide."
+}
+"""What verdicts mean that take something as given."""
 
 
 def word_in(text: str) -> str:
@@ -57,17 +60,18 @@ def anchor_of(text: str) -> str:
 
 def meaning_of(text: str) -> str:
     """Return what a verdict means, with what it takes as given."""
-    meaning = WORDS.get(word_in(text), "")
-    for words, conditional in _GIVEN.items():
-        if words in text:
-            meaning = meaning.replace("The claim is false.", conditional)
-    return meaning
+    conditional = (meaning for words, meaning in _GIVEN.items() if text.startswith(words))
+    return next(conditional, WORDS.get(word_in(text), ""))
 
 
 def words_on(judgement: Judgement, tables: Iterable[Table]) -> dict[str, str]:
     """Return the words that a page's head and the verdicts in its tables use, each with its meaning."""
     texts = [judgement.word, *(row.get("verdict", "") for table in tables for row in table.rows)]
-    return {word: WORDS[word] for word in dict.fromkeys(map(word_in, texts)) if word}
+    meanings: dict[str, str] = {}
+    for text in texts:
+        if word := word_in(text):
+            meanings.setdefault(word, meaning_of(text))
+    return meanings
 
 
 def words_of(verdict: Verdict) -> str:

@@ -74,8 +74,9 @@ class AccountantQuery:
 
     @cached_property
     def gaps(self) -> tuple[str, ...]:
-        """Return the gaps that any bound rests on; see `gaps_of`."""
-        return gaps_of(self.release, self.adversary, self.neighbours)
+        """Return the gaps that any bound rests on; see `gaps_of`. The best of a search alone is shown to `release`."""
+        others = ("other-trials",) if self.selection is not None and self.adversary != "release" else ()
+        return (*gaps_of(self.release, self.adversary, self.neighbours), *others)
 
     @property
     def selection(self) -> Selection | None:

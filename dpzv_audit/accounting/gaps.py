@@ -161,6 +161,13 @@ def _gaps_of_part(
 
 
 NO_NUMBER: frozenset[str] = frozenset(
-    {"unprotected-channel", "undefined", "one-sided-clip", "unbounded-participation", "no-accountant"}
+    {
+        "unprotected-channel",
+        "undefined",
+        "one-sided-clip",
+        "unbounded-participation",
+        "other-trials",
+        "no-accountant",
+    }
 )
 """Gaps without which there would still be no number: a bound that has one carries no epsilon."""

@@ -67,6 +67,9 @@ class Selection:
 
         phi' increases, so between two places of a grid the ratio is at most that of the right over that of the left.
         """
+        most = float((self.log_slope(np.zeros(1)) - self.log_slope(np.ones(1)))[0])
+        if mu > 2.0 * _FURTHEST:
+            return most  # phi'(1) / phi'(0): no ratio is greater
         end = _FURTHEST + mu
         x = np.arange(-_FURTHEST, end + _STEP, _STEP)
         first = self.log_slope(ndtr(-x))

@@ -110,6 +110,9 @@ def account(
         delta = protection.delta
     parts = others(release, also)
     searched = None if selection is None else parse_selection(selection)
+    if searched is not None and not also:
+        rule = "; add the score that chooses, a release too, as --also rounds=1,sigma=..."
+        raise InputError(rule, "selection", selection)
     whole = Composition(parts, searched) if also or searched else release
     bounds = upper_bounds(whole, delta=delta, adversaries=adversaries, neighbours=relations, fast=fast)
     sentences = [sentence_of("release", release, delta, None if n else claimed) for n, release in enumerate(parts)]
@@ -118,7 +121,7 @@ def account(
             f"Search: the best of a secret number of trials ({searched}), each of which releases the above."
         )
     # What is claimed is of the one release that the flags describe.
-    epsilon = None if also else claimed if protection is None else protection.epsilon
+    epsilon = None if also or searched else claimed if protection is None else protection.epsilon
     result = AccountResult(
         method=of.method or "",
         release=to_jsonable(whole),

@@ -62,10 +62,13 @@ class KeptRows:
     folder: Path
     name: str
 
-    def file(self, item: TableRow[R]) -> Path:
-        """Return the file of a row, which is called after its label."""
+    def file(self, item: TableRow[R], setting: Setting) -> Path:
+        """Return the file of a row, which is called after its label and how long and how often it is trained."""
         words = re.sub(r"[^a-z0-9.]+", "-", item.label.lower()).strip("-")
-        return self.folder / self.name / f"{words}.json"
+        size = f"{setting.epochs}-epochs-{setting.seeds}-seeds"
+        other = f"-from-{setting.seed}" if setting.seed else ""
+        fewer = "" if setting.records is None else f"-{setting.records}-records"
+        return self.folder / self.name / f"{words}-{size}{other}{fewer}.json"
 
     def row(self, item: TableRow[R], setting: Setting, *, repeat: bool = True) -> R | None:
         """Return the row that is on file for `item` under `setting`; None where there is none, or another.
@@ -75,21 +78,22 @@ class KeptRows:
         Raises:
             InputError: The file is damaged.
         """
-        kept = self._entry(item)
+        kept = self._entry(item, setting)
         if kept is None or kept.follows_from != facts_of(item, setting):
             return None
         try:
             row = item.read(kept.row)
         except (ValidationError, TypeError):
-            raise self._damaged(item) from None
+            raise self._damaged(item, setting) from None
         return row if not repeat or item.begins_as(row, setting) else None
 
-    def made(self, items: Iterable[TableRow[R]]) -> list[Made]:
+    def made(self, items: Iterable[TableRow[R]], setting: Setting) -> list[Made]:
         """Return when and by which code the rows on file were made; `InputError` for a damaged file."""
-        return [kept.made for kept in map(self._entry, items) if kept is not None]
+        entries = [self._entry(item, item.under(setting)) for item in items]
+        return [kept.made for kept in entries if kept is not None]
 
-    def _entry(self, item: TableRow[R]) -> KeptRow | None:
-        path = self.file(item)
+    def _entry(self, item: TableRow[R], setting: Setting) -> KeptRow | None:
+        path = self.file(item, setting)
         try:
             return KeptRow.model_validate(_renamed(json_in(read_plain(path, LARGEST_STATE))))
         except FileNotFoundError:
@@ -97,10 +101,11 @@ class KeptRows:
         except OSError as error:
             raise InputError(f"cannot be read ({error.strerror or error})", str(path)) from None
         except ValueError:
-            raise self._damaged(item) from None
+            raise self._damaged(item, setting) from None
 
-    def _damaged(self, item: TableRow[R]) -> InputError:
-        return InputError("is no finished row; remove it, and the row is computed again", str(self.file(item)))
+    def _damaged(self, item: TableRow[R], setting: Setting) -> InputError:
+        path = self.file(item, setting)
+        return InputError("is no finished row; remove it, and the row is computed again", str(path))
 
     def compute(self, item: TableRow[R], setting: Setting) -> R:
         """Return the row that is on file, or compute it and keep it there.
@@ -111,15 +116,17 @@ class KeptRows:
         kept = self.row(item, setting)
         if kept is not None:
             return kept
+        commit = _commit()
         began = time.process_time()
         row = item.run(setting)
+        seconds = round(time.process_time() - began, 1)
         made = Made(
             date=datetime.now(UTC).strftime("%Y-%m-%d"),
             version=version_of("dpzv-audit"),
-            commit=_commit(),
-            seconds=round(time.process_time() - began, 1),
+            commit=commit,
+            seconds=None if setting.kept.resumes else seconds,
         )
-        path = self.file(item)
+        path = self.file(item, setting)
         path.parent.mkdir(parents=True, exist_ok=True)
         entry = {
             "schema": "dpzv-audit/row/1",
@@ -137,8 +144,17 @@ def facts_of(item: TableRow[R], setting: Setting) -> "Values":
     """Return what the numbers of a row follow from, beside data and code."""
     own = {field.name: getattr(item, field.name) for field in fields(item) if field.name not in _PRINTED}
     run = {"epochs": setting.epochs, "seeds": setting.seeds, "seed": setting.seed, "records": setting.records}
-    facts: dict[str, object] = to_jsonable({**own, **run})
+    facts: dict[str, object] = to_jsonable({"kind": type(item).__name__, **own, **run})
     return facts
+
+
+def whole_setting(table: PaperTable[R]) -> Setting:
+    """Return the setting of `table` at its own length, which reads no data."""
+
+    def load(keywords: "Values") -> NoReturn:
+        raise AssertionError(f"no data are read: {keywords}")
+
+    return Setting(load=load, epochs=table.length or table.epochs, seeds=table.seeds)
 
 
 def kept_result(table: PaperTable[R], folder: Path) -> TableResult[R]:
@@ -147,11 +163,7 @@ def kept_result(table: PaperTable[R], folder: Path) -> TableResult[R]:
     Raises:
         InputError: A file is damaged, or no row is there.
     """
-
-    def load(keywords: "Values") -> NoReturn:
-        raise AssertionError(f"no data are read: {keywords}")
-
-    setting = Setting(load=load, epochs=table.length or table.epochs, seeds=table.seeds)
+    setting = whole_setting(table)
     rows = KeptRows(folder, table.name)
     found = {item.label: rows.row(item, item.under(setting), repeat=False) for item in table.items}
     there = [row for row in found.values() if row is not None]
@@ -180,14 +192,19 @@ def _renamed(entry: object) -> object:
 
 
 def _commit() -> str | None:
-    """Return the commit of the checkout that this code is in, with + where it has changes; None outside of one."""
-    folder = Path(__file__).resolve().parent
+    """Return the commit of the checkout that this code belongs to, with + where any file of it has changes.
+
+    None outside of a checkout, also where the code is installed in a folder of somebody else's.
+    """
+    code = Path(__file__).resolve()
 
     def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+        done = subprocess.run(["git", *words], cwd=code.parent, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
 
     try:
-        changed = git("status", "--porcelain", "--untracked-files=no", ".")
+        git("ls-files", "--error-unmatch", code.name)
+        changed = git("status", "--porcelain", "--untracked-files=no")
         return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return None

@@ -141,6 +141,11 @@ class TableParts:
         self._resume = resume
         self._parts: dict[str, Values] = {}
 
+    @property
+    def resumes(self) -> bool:
+        """Whether parts of an earlier run are taken up."""
+        return self._resume
+
     def part(self, facts: Values, compute: Compute) -> Values:
         """Return the part that follows from `facts`, by `compute` where it is not kept; plain JSON values.
 

@@ -43,9 +43,11 @@ class Point(ResultPart):
 
     def agrees(self, accuracy: float, loss: float) -> bool:
         """Return whether these are the numbers of the point, but for what kernels of other processors round."""
+        if abs(self.accuracy - accuracy) > 2e-3:
+            return False
         if self.loss is None or not math.isfinite(loss):
             return self.loss is None and not math.isfinite(loss)
-        return abs(self.accuracy - accuracy) <= 2e-3 and math.isclose(self.loss, loss, rel_tol=1e-3)
+        return math.isclose(self.loss, loss, rel_tol=1e-3)
 
 
 class TrainingRow(Row):
@@ -161,7 +163,7 @@ class TrainedRow(TableRow[TrainingRow]):
             return share * accuracy, share * loss
 
         parts = [part for part, _ in in_pieces(begun, 0, setting.seeds)]
-        return row.history[0].agrees(*map(sum, zip(*parts, strict=True)))
+        return bool(row.history) and row.history[0].agrees(*map(sum, zip(*parts, strict=True)))
 
     @property
     def _stated(self) -> Values:

@@ -43,7 +43,7 @@ def test_a_summary_is_the_head_with_room_to_sign_and_no_fold(app, run_folder):
     assert not (run_folder / "report.html").exists()
     page = (run_folder / "summary.html").read_text("utf-8")
     for words in (
-        "<h1>dpzv on digits: the claim is refuted</h1>",
+        "<h1>dpzv on digits: refuted</h1>",
         "What to do next",
         "<dt>Signature</dt>",
         "It approves no use.",

@@ -380,8 +380,8 @@ def test_a_system_without_a_top_model_is_one_in_its_subject(results):
         (METHODS["dpzv"].protects(METHODS["dpzv"].configure()), "features (unprotected)"),
         (PROTECTS["gradient"], "features (unprotected)"),
         (PROTECTS["embedding"], "features"),
-        (PROTECTS["none"], "features"),
-        ("labels, privatised once before training by label-rr", "features"),
+        (PROTECTS["none"], "features (unprotected)"),
+        ("labels, privatised once before training by label-rr", "features (unprotected)"),
     ],
 )
 def test_features_that_no_noise_protects_are_named(protects, features):

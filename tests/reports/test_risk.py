@@ -111,7 +111,8 @@ def test_rows_never_overstate():
     assert {str(row["allowed by theory"]) for row in risk.rows(low, None)} == {"no bound"}
     often = "the best guess between two labels is right"
     assert (
-        risk.in_words("replace-label", low, high) == f"{often} 60 (measured) to 74 (proven) times in 100 (a coin: 50)"
+        risk.in_words("replace-label", low, high)
+        == f"{often} 60 (measured) to 74 (by theory) times in 100 (a coin: 50)"
     )
     unlimited = f"{often} at least 60 times in 100, and no theory sets a limit (a coin: 50)"
     assert risk.in_words("replace-label", low, None) == unlimited
@@ -124,7 +125,7 @@ def test_what_is_claimed_stands_beside_what_the_audit_shows_where_that_is_more()
     low, high = risk.risk_from_mu(0.5523), risk.risk_from_mu(1.2573)
     gaussian = Privacy(claimed=1.0, delta=1e-5, given="given Gaussian noise")
     words = risk.in_words("replace-label", low, high, risk.by_claim(gaussian))
-    assert words.endswith("60 (measured) to 74 (proven) times in 100 (claim, if Gaussian: 56; coin: 50)")
+    assert words.endswith("60 (measured) to 74 (by theory) times in 100 (claim, if Gaussian: 56; coin: 50)")
     # Any mechanism of (1, 1e-5): e / (1 + e) = 0.7311, which 0.6088 does not break.
     any_noise = risk.by_claim(Privacy(claimed=1.0, delta=1e-5))
     assert any_noise.right == pytest.approx(math.e / (1.0 + math.e), abs=1e-5)

@@ -103,7 +103,7 @@ def test_every_gap_occurs():
         release(channel="zo-gradient"),
     ]
     found = {g for m in made for a in ADVERSARY_NAMES for n in NEIGHBOURS for g in gaps_of(m, a, n)}
-    assert found | own == set(GAPS)
+    assert found | own | {"other-trials"} == set(GAPS)  # a search's, which is no release's
 
 
 def test_every_gap_is_explained_in_one_sentence():

@@ -90,7 +90,7 @@ def test_an_accountant_of_one_mu_prices_a_search_and_no_other_does():
     parts = (release(), release(rounds=1))
     selection = Selection("geometric", 12.0)
     alone = tightest_sound(bounds_of(parts))
-    searched = {bound.accountant: bound for bound in bounds_of(parts, selection)}
+    searched = {bound.accountant: bound for bound in bounds_of(parts, selection, adversaries=["release"])}
     best = tightest_sound(searched.values())
     assert best.accountant == "gdp-exact"
     exact = next(bound for bound in bounds_of(parts) if bound.accountant == "gdp-exact")
@@ -100,8 +100,25 @@ def test_an_accountant_of_one_mu_prices_a_search_and_no_other_does():
 
 
 def test_random_participations_have_no_one_mu():
-    bound = tightest_sound(bounds_of((release(sampler="poisson"),), Selection("geometric", 3.0)))
-    assert bound is None
+    bounds = bounds_of((release(sampler="poisson"),), Selection("geometric", 3.0), adversaries=["release"])
+    assert tightest_sound(bounds) is None
+
+
+@pytest.mark.parametrize(
+    "adversary", ["client", "colluding-clients", "malicious-client", "all-but-one", "eavesdropper"]
+)
+def test_nothing_is_said_of_who_sees_every_trial(adversary):
+    bounds = bounds_of((release(), release(rounds=1)), Selection("geometric", 3.0), adversaries=[adversary])
+    assert all(bound.epsilon is None for bound in bounds)
+    assert all("other-trials" in bound.gap for bound in bounds if bound.gap != "no-accountant")
+
+
+@pytest.mark.parametrize("trials", ["geometric", "logarithmic"])
+def test_trials_almost_without_noise_cost_the_greatest_ratio(trials):
+    selection = Selection(trials, 12.0)
+    ratios = [selection.log_ratio(mu) for mu in (0.1, 1.0, 10.0, 24.0, 24.1, 1e6, 1e75)]
+    assert ratios == sorted(ratios)
+    assert ratios[-1] == pytest.approx(ratios[3], rel=1e-9)
 
 
 @pytest.mark.parametrize(

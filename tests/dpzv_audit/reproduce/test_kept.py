@@ -10,6 +10,8 @@ from mechanisms.core.replicas import MomentumSGD
 from ...helpers.places import read_json
 from ...helpers.refusals import refused
 
+SETTING = Setting(load=lambda keywords: None, epochs=100, seeds=3)
+
 
 @pytest.fixture
 def setting(digits):
@@ -23,7 +25,7 @@ def kept(tmp_path, small_table):
 
 def untrained(item):
     """The item, which must not be trained."""
-    return type(item.label, (type(item),), {"run": lambda *_: pytest.fail("computed again")})(
+    return type(type(item).__name__, (type(item),), {"run": lambda *_: pytest.fail("computed again")})(
         **{field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
     )
 
@@ -32,7 +34,7 @@ def test_a_finished_row_is_taken_from_its_file(small_table, setting, kept):
     whole = reproduce(small_table, setting, kept=kept)
     idle = dataclasses.replace(small_table, items=tuple(map(untrained, small_table.items)))
     assert reproduce(idle, setting, kept=kept) == whole
-    entry = read_json(kept.file(small_table.items[0]))
+    entry = read_json(kept.file(small_table.items[0], setting))
     assert entry["schema"] == "dpzv-audit/row/1"
     assert entry["label"] == small_table.items[0].label
     assert set(entry["made"]) == {"date", "version", "commit", "seconds"}
@@ -49,6 +51,7 @@ def test_what_is_printed_of_a_row_may_change_and_its_settings_may_not(small_tabl
     for other in (
         dataclasses.replace(item, options={**item.options, "client_rate": 0.02}),
         dataclasses.replace(item, passes=item.passes + 1),
+        type("OtherRow", (type(item),), {})(**{f.name: getattr(item, f.name) for f in dataclasses.fields(item)}),
     ):
         assert kept.row(other, setting) is None
     for other in ({"epochs": 3}, {"seeds": 2}, {"seed": 1}, {"records": 500}):
@@ -67,9 +70,17 @@ def test_a_row_whose_training_begins_with_other_numbers_is_computed_again(small_
     assert kept.row(item, setting) == after
 
 
+def test_a_row_of_another_length_or_seed_replaces_none(small_table, setting, kept):
+    item = small_table.items[0]
+    first = kept.compute(item, setting)
+    kept.compute(item, dataclasses.replace(setting, seed=1, epochs=1))
+    assert len(list(kept.file(item, setting).parent.iterdir())) == 2
+    assert kept.row(item, setting) == first
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": "dpzv-audit/row/1"}', '{"schema": "other"}'])
 def test_a_damaged_file_is_one_line(small_table, setting, kept, content):
-    path = kept.file(small_table.items[0])
+    path = kept.file(small_table.items[0], setting)
     path.parent.mkdir()
     path.write_text(content)
     with refused(f"{path} is no finished row; remove it"):
@@ -96,6 +107,6 @@ def test_a_page_is_made_of_what_is_on_file_alone(small_table, digits, kept, tmp_
 
 @pytest.mark.parametrize("name", TABLES)
 def test_rows_of_a_table_have_files_of_their_own(name, tmp_path):
-    files = [KeptRows(tmp_path, name).file(item) for item in TABLES[name].items]
+    files = [KeptRows(tmp_path, name).file(item, SETTING) for item in TABLES[name].items]
     assert len(set(files)) == len(files)
     assert all(len(file.name) < 120 for file in files)

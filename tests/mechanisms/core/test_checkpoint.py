@@ -19,6 +19,7 @@ VARIANTS = [
     ("zoo-vfl", {"sampler": "poisson", "dp": "embedding", "dp_sigma": 0.1}),
     ("syn-zoo-vfl", {"dp": "embedding-batch", "epsilon": 4.0}),
     ("dpzv", {"server_update": "dp-sgd", "server_noise_multiplier": 1.0}),
+    ("dpzv", {"server_update": "dp-zo", "server_noise_multiplier": 1.0}),
     ("dpzv-sound", {"directions": 3, "momentum": 0.5}),
     ("vafl", {"dp": "embedding", "dp_sigma": 0.3}),
     ("compressed", {"dp": "gradient", "dp_sigma": 0.3, "local_steps": 2}),

@@ -20,6 +20,7 @@ VARIANTS = [
     *((method, {}) for method in METHODS),
     ("dpzv", {"server_update": "zo"}),
     ("dpzv", {"server_update": "dp-sgd", "server_noise_multiplier": 1.0}),
+    ("dpzv", {"server_update": "dp-zo", "server_noise_multiplier": 1.0}),
     ("dpzv", {"perturbation": "in-place"}),
     ("dpzv", {"directions": 2, "activation": "random"}),
     ("dpzv", {"sampler": "poisson", "participation_cap": 2, "distinct_ids": True}),
