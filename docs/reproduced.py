@@ -6,6 +6,7 @@
 A row comes there by `dpzv-audit reproduce TABLE --rows docs/results/data`.
 """
 
+import html
 import re
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ from reports.tabular import paper_figures  # noqa: E402
 RESULTS = DOCS / "results"
 ROWS = RESULTS / "data"
 COMMAND = """
-<!-- run: slow small on data with --epochs 1 --trials 1 --records 500 -->
+<!-- run: slow small on data with --epochs 1 --trials 1 --records 500{needs} -->
 ```sh
 dpzv-audit reproduce {name} --data-dir data --rows docs/results/data
 ```
@@ -48,13 +49,14 @@ def written(name: str) -> dict[Path, str]:
     for figure, drawn in paper_figures(result).items():
         path = RESULTS / f"{name}{'' if figure == 'figure' else f'-{figure}'}.svg"
         shown = re.search(r'aria-label="(.*?)"', drawn)
-        pictures.append(f"![{shown[1] if shown else figure}]({path.name})\n")
+        pictures.append(f"![{html.unescape(shown[1]) if shown else figure}]({path.name})\n")
         files[path] = drawn
     there = [item for item in table.items if item.label not in result.skipped]
     made = KeptRows(ROWS, name).made(there, whole_setting(table))
+    needs = ", needs transformers" if any(getattr(item, "encoder", None) for item in table.items) else ""
     parts = [
         title,
-        COMMAND.format(name=name),
+        COMMAND.format(name=name, needs=needs),
         body.strip("\n"),
         "",
         *pictures,

@@ -41,6 +41,7 @@ REPEATED = {
     "docs/results/czofo-table4.md",
     "docs/results/czofo-table5.md",
     "docs/results/direct-mnist.md",
+    "docs/results/dpzv-figure4-bert.md",
     "docs/results/dpzv-figure4-memory.md",
     "docs/results/dpzv-table1-mnist.md",
 }
