@@ -254,7 +254,7 @@ def _facts(result: RunResult) -> dict[str, str]:
 
 def _of_game(result: RunResult) -> str:
     """Return what else a lower bound says: it comes from no attack, and it is smaller where nothing is assumed."""
-    game = " (audit game)" if isinstance(result, AttackResult) else ""
+    game = " (audit)" if isinstance(result, AttackResult) else ""
     privacy = result.privacy
     plain = _without_assumptions(privacy)
     if not privacy.given or not plain:

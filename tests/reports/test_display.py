@@ -35,7 +35,7 @@ STORED = RESULTS | {name: MANY[name].to_json() for name in ("attacks", "matrix")
 LINES = {
     "attack": (
         "<AttackResult dpzv on digits: refuted: ε ≤ 1 (δ = 1e-05, one label changed) against the client; "
-        "measured: ε ≥ 2.13, 95% confidence (audit game); proven: ε ≤ 5.82>"
+        "measured: ε ≥ 2.13, 95% confidence (audit); proven: ε ≤ 5.82>"
     ),
     "train": ("<TrainResult vafl on digits: no claim: vafl promises no ε; proven: no sound bound (gap server-state)>"),
     "audit": (

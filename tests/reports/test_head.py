@@ -393,7 +393,7 @@ def test_features_that_no_noise_protects_are_named(protects, features):
 
 def test_a_bound_says_that_no_attack_gave_it_and_what_it_is_without_assumptions(results):
     attack, audit = results["attack"], results["audit"]
-    assert answer_of(read(attack)[0]).facts["measured"] == "ε ≥ 2.13, 95% confidence (audit game)"
+    assert answer_of(read(attack)[0]).facts["measured"] == "ε ≥ 2.13, 95% confidence (audit)"
     exact = {"assumes": "", "delta": 1e-5}
     bounds = [
         {**audit["privacy"]["estimators"][0], **exact, "name": name, "claim_kind": kind, "epsilon_lower": lower}

@@ -159,7 +159,7 @@ def test_verdicts_use_their_own_words(results):
         in html
     )
     assert f"**Refuted: {CLAIM}.** The claim is false. If a claim is true, an audit at 95% confidence" in markdown
-    assert "| measured | ε ≥ 2.13, 95% confidence (audit game) |" in markdown
+    assert "| measured | ε ≥ 2.13, 95% confidence (audit) |" in markdown
     html, markdown = render_html(results["audit"]), render_markdown(results["audit"])
     assert f'<strong class="word"><a href="#word-inconclusive">inconclusive</a>: {CLAIM}</strong>' in plain(html)
     assert "It was tested and not refuted; no theorem proves it." in markdown
