@@ -29,7 +29,7 @@ def rows(*, quick=False, device="cpu"):
         if not isinstance(bar, PeakMemory):
             continue
         bar = replace(bar, image_size=16 if quick else PeakMemory.image_size)
-        megabytes = bar.measured(device)
+        megabytes = bar.measured()  # on the CPU, whatever the device
         model, activations = megabytes["model_megabytes"], megabytes["activations_megabytes"]
         yield Row(
             what=f"{bar.label}, ResNet-18, B = {bar.batch_size}, {bar.image_size} x {bar.image_size}",
