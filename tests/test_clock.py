@@ -20,6 +20,7 @@ WALL_CLOCK = {
 ALLOWED = {
     ("dpzv_audit/runs.py", "datetime.now"): "the name of a run folder, which gets a number where it is taken; its date",
     ("dpzv_audit/base/store.py", "datetime.now"): "since when a lock is held, for people to read",
+    ("dpzv_audit/reproduce/kept.py", "datetime.now"): "the date of a finished row, for people to read",
     ("dpzv_audit/cli/failures.py", "datetime.now"): "the name of the log of an unexpected error",
 }
 

@@ -67,6 +67,12 @@ ALLOWED = {
         "dpzv_audit/base/registry.py",
         "import importlib",
     ): "entry points of installed packages, and where their files lie",
+    ("dpzv_audit/reproduce/kept.py", "import subprocess"): "asks git for the commit of this code's own checkout",
+    (
+        "dpzv_audit/reproduce/memory.py",
+        "import tempfile",
+    ): "a model of random numbers, for the reader of pre-trained ones",
+    ("dpzv_audit/reproduce/memory.py", "import importlib"): "whether transformers is installed",
     ("dpzv_audit/testing/methods.py", "import tempfile"): "a folder for the checkpoint of a tested method",
     ("dpzv_audit/reproduce/__init__.py", "import importlib"): "reads the package's own tables",
     ("dpzv_audit/data/spec.py", "import importlib"): "the version of the package that embeds a data set",

@@ -73,8 +73,8 @@ def account(
     Release:
         also KEY=VALUE,...: One more release, with these settings. The adversary sees it too; all else is as in the
             first, with separate batches. May be given several times.
-        selection LAW: The best of a secret number of such trainings, by a noised score. geometric:mean=12 or
-            logarithmic:mean=12 is the law of that number; the score is a release too (--also).
+        selection LAW: The best of a secret number of trials. geometric:mean=12 or logarithmic:mean=12 is the law of
+            that number. The noised score that chooses is a release too (--also).
     Execution:
         fast: Only the certified bounds: looser, but quick.
     Output:

@@ -43,8 +43,8 @@ def reproduce(
         records N: Train on N records of each data set. The same for every seed; by default on all.
         row TEXT: Only rows with TEXT in their label. May be given several times.
     Execution:
-        rows DIR: Keep each finished row in DIR, and take from there what is finished. A row is computed again where
-            its settings differ, or where its training no longer begins with the same numbers.
+        rows DIR: Keep finished rows in DIR. Those that are there are not computed again, unless their settings
+            differ or their training no longer begins with the same numbers.
         resume: Continue an interrupted run of this command. Finished rows are kept, and epochs of the row in progress.
     """
     from mechanisms.core.checkpoints import run_key

@@ -13,60 +13,13 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from mechanisms import MethodSpec, TrainingConfig
-from mechanisms.core.config import BaselineConfig, rounds_of
+from mechanisms.core.config import rounds_of
 from mechanisms.core.context import TrainingData, dtype_of
 from mechanisms.core.federation import architectures_of
 from mechanisms.core.models import Architecture
-from mechanisms.core.scalars import ScalarConfig
-from mechanisms.methods.czofo import CZOFOConfig
-from mechanisms.methods.zoo import ZerothOrderConfig
 
 from ..base.errors import InputError
 from .table import Row, Setting, TableRow, Work, pace
-
-
-class Passes(NamedTuple):
-    """Passes of one batch through the server's model in a round: those forward, and one `backward` where it has one.
-
-    A backward pass `at_inputs` has the gradient of embeddings too.
-    """
-
-    forward: int
-    backward: bool
-    at_inputs: bool = False
-
-
-def answered_losses(config: TrainingConfig, clients: int) -> int:
-    """Return how many losses of a batch the server computes in a round to answer clients, each point counted once.
-
-    Zeroth order: at h and at every point that an answer compares it with, or at h+ and h-; first order: one, whose
-    gradient is the answer.
-    """
-    if isinstance(config, CZOFOConfig):
-        return config.directions + 1
-    if isinstance(config, ZerothOrderConfig):
-        return 1 + (clients if config.all_at_once else 1)
-    return 2 if isinstance(config, ScalarConfig) else 1
-
-
-def server_passes(config: TrainingConfig, clients: int) -> Passes:
-    """Return the passes of a round, each point at which the loss is wanted counted once.
-
-    ZOO-VFL needs the loss at h, at h + mu u of every active client, and at w_0 + mu u_0; VFL-Cascaded the first two;
-    VFL-CZOFO at h and at q points (paper 003, eq. 2). First-order methods need one loss and its gradient.
-
-    Raises:
-        InputError: The method is none of papers 002 and 003.
-    """
-    answers = answered_losses(config, clients)
-    if isinstance(config, CZOFOConfig):
-        return Passes(answers, backward=True)
-    if isinstance(config, ZerothOrderConfig):
-        first_order = config.server_step == "sgd"
-        return Passes(answers + (not first_order), backward=first_order)
-    if not isinstance(config, BaselineConfig):
-        raise InputError("use a method of papers 002 and 003", "method", type(config).__name__)
-    return Passes(answers, backward=True, at_inputs=True)
 
 
 def operations(model: Architecture | None, rows: int, shape: Sequence[int], *, at_inputs: bool) -> tuple[int, int]:
@@ -101,12 +54,12 @@ def round_work(config: TrainingConfig, data: TrainingData) -> RoundWork:
     """
     models, server = architectures_of(data, config)
     width = config.embedding if config.top_model else data.classes
-    passes = server_passes(config, len(models))
+    passes = config.passes(len(models))
     rows = config.batch_size
     forward, backward = operations(server, rows, (len(models) * width,), at_inputs=passes.at_inputs)
     own = operations(models[0], rows, data.features[0].shape[1:], at_inputs=False)
-    zeroth = isinstance(config, ZerothOrderConfig)
-    return RoundWork(passes.forward * forward + passes.backward * backward, 2 * own[0] if zeroth else sum(own))
+    client = 2 * own[0] if passes.zeroth_order else sum(own)
+    return RoundWork(passes.forward * forward + passes.backward * backward, client)
 
 
 class WorkRow(Row):
@@ -126,7 +79,7 @@ class CountedWork(TableRow[WorkRow]):
         """Count; seeds do not matter."""
         method, config, data, _ = _started(self, setting)
         clients = len(data.features)
-        passes = server_passes(config, clients)
+        passes = config.passes(clients)
         work = round_work(config, data)
         rounds = rounds_of(config, data.records)
         # VAFL makes a round of every client's batch as well; each is a pass forward and back.
@@ -150,7 +103,7 @@ class CountedWork(TableRow[WorkRow]):
 
     def check(self, setting: Setting) -> str:
         """See `TableRow.check`."""
-        server_passes(self.start(setting)[1], 1)
+        self.start(setting)[1].passes(1)
         return self.checked(setting)
 
     def rehearse(self, setting: Setting) -> Work:
@@ -252,7 +205,7 @@ class Clocked(TableRow[ClockRow]):
     def check(self, setting: Setting) -> str:
         """See `TableRow.check`."""
         _, config, dataset = self.start(setting)
-        server_passes(config, 1)
+        config.passes(1)
         if len(self.slowness) != dataset.clients:
             raise InputError(f"use one for each of {dataset.clients} clients", "slowness", len(self.slowness))
         return self.checked(setting, slowness=self.slowness)

@@ -203,8 +203,9 @@ def _commit() -> str | None:
         return done.stdout.strip()
 
     try:
-        git("ls-files", "--error-unmatch", code.name)
-        changed = git("status", "--porcelain", "--untracked-files=no")
-        return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
+        if not git("ls-files", code.name):
+            return None
+        changed = git("status", "-s", "-uno")
+        return git("rev-parse", "HEAD")[:12] + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return None

@@ -25,7 +25,6 @@ from ..base.findings import Interval
 from ..base.grouping import grouped
 from ..base.halving import in_pieces, shortage
 from ..data.vertical import VerticalDataset
-from .costs import answered_losses
 from .table import ResultPart, Row, Setting, TableRow, Values, Work, counted, pace
 from .words import say
 
@@ -173,7 +172,7 @@ class TrainedRow(TableRow[TrainingRow]):
         return {
             "paper_accuracy": None if self.accuracy is None else self.accuracy / 100.0,
             "paper_cost": self.cost,
-            "queries_per_round": answered_losses(method_named(self.method).configure(**self.options), clients),
+            "queries_per_round": method_named(self.method).configure(**self.options).answered_losses(clients),
         }
 
     def run(self, setting: Setting) -> TrainingRow:

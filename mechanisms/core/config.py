@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -158,6 +158,20 @@ class TrainingConfig(BaseModel):
         """Return whether the server hands every client the training labels."""
         return False
 
+    def answered_losses(self, clients: int) -> int:
+        """Return how many losses of a batch the server computes in a round to answer, each point counted once.
+
+        First order: one, whose gradient is the answer.
+        """
+        return 1
+
+    def passes(self, clients: int) -> "Passes":
+        """Return the passes of a round, each point at which a loss is wanted counted once (paper 003, section 7).
+
+        Raises `InputError` for a method whose passes nobody compares: one of neither paper 002 nor 003.
+        """
+        raise InputError("use a method of papers 002 and 003", "method", type(self).__name__)
+
     @property
     def label_free(self) -> FeatureKind | None:
         """Return which label-free features the clients' models are; None: models of other kinds."""
@@ -178,6 +192,19 @@ class TrainingConfig(BaseModel):
             layer = f"embedding {width} and hidden {self.hidden} with {clients} clients"
             sizes.append((layer, clients * width * self.hidden, limits.MOST_WEIGHTS))
         return sizes
+
+
+class Passes(NamedTuple):
+    """Passes of one batch through the server's model in a round: those forward, and one `backward` where it has one.
+
+    A backward pass `at_inputs` has the gradient of embeddings too. `zeroth_order` clients run their model twice
+    forward, others once forward and back.
+    """
+
+    forward: int
+    backward: bool
+    at_inputs: bool = False
+    zeroth_order: bool = False
 
 
 _BY_CLIENT = ("activation_probabilities", "compute_times")
@@ -264,6 +291,10 @@ class ProtectedConfig(AsyncConfig):
     def server_step(self) -> Literal["zo", "sgd"]:
         """Return how the server steps: by evaluations of the loss, or by its gradient."""
         return "sgd"
+
+    def passes(self, clients: int) -> Passes:
+        """See `TrainingConfig.passes`: one loss and its gradient, at the embeddings too."""
+        return Passes(self.answered_losses(clients), backward=True, at_inputs=True)
 
     def contradictions(self) -> Iterator[tuple[bool, str]]:
         """See `TrainingConfig.contradictions`."""

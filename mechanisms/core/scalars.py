@@ -77,6 +77,10 @@ class ScalarConfig(AsyncConfig):
         noiseless = self.server_noised and self.server_noise_multiplier == 0.0
         yield noiseless, f"server_update {self.server_update} needs server_noise_multiplier above 0"
 
+    def answered_losses(self, clients: int) -> int:
+        """See `TrainingConfig.answered_losses`: at h+ and at h-."""
+        return 2
+
     @property
     def server_noised(self) -> bool:
         """Return whether the server steps by a release of its own, which is clipped, noised and accounted."""

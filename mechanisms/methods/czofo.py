@@ -16,7 +16,7 @@ from dpzv_audit.base.limits import MOST_DIRECTIONS, MOST_EMBEDDED
 
 from ..core.baselines import BaselineRun, baseline_method
 from ..core.channel import quantised
-from ..core.config import BaselineConfig, Bits, ForwardBits, Smoothing
+from ..core.config import BaselineConfig, Bits, ForwardBits, Passes, Smoothing
 from ..core.method import Differences
 from ..core.noise import norms_of
 from ..core.replicas import ServerBatch, cross_entropy
@@ -44,6 +44,14 @@ class CZOFOConfig(BaselineConfig):
         yield from super().contradictions()
         sizes = "use sampler shuffled or uniform: directions are shared for batches of one size"
         yield self.sampler == "poisson", sizes
+
+    def answered_losses(self, clients: int) -> int:
+        """See `TrainingConfig.answered_losses`: at h and at q points (paper 003, eq. 2)."""
+        return self.directions + 1
+
+    def passes(self, clients: int) -> Passes:
+        """See `TrainingConfig.passes`: what answers need, and the server's own gradient."""
+        return Passes(self.answered_losses(clients), backward=True)
 
     def sizes(self, *, records: int, clients: int) -> list[tuple[str, int, int]]:
         """See `TrainingConfig.sizes`: the directions of a batch as well."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..core.baselines import BaselineRun, baseline_method
 from ..core.channel import SERVER
-from ..core.config import ClientMomentum, ClientRate, ProtectedConfig, ServerMomentum, ServerRate, Smoothing
+from ..core.config import ClientMomentum, ClientRate, Passes, ProtectedConfig, ServerMomentum, ServerRate, Smoothing
 from ..core.method import Differences
 from ..core.replicas import ServerBatch, cross_entropy
 from ..core.rounds import Turn, ZerothOrderParty
@@ -43,6 +43,15 @@ class ZerothOrderConfig(ProtectedConfig):
     def all_at_once(self) -> bool:
         """See `ProtectedConfig.all_at_once`."""
         return self.synchronous
+
+    def answered_losses(self, clients: int) -> int:
+        """See `TrainingConfig.answered_losses`: at h, and at h + mu u of every active client."""
+        return 1 + (clients if self.all_at_once else 1)
+
+    def passes(self, clients: int) -> Passes:
+        """See `TrainingConfig.passes`: what answers need, and at w_0 + mu u_0 or the server's gradient."""
+        first_order = self.server_step == "sgd"
+        return Passes(self.answered_losses(clients) + (not first_order), backward=first_order, zeroth_order=True)
 
     @property
     def server_step(self) -> Literal["zo", "sgd"]:

@@ -136,7 +136,10 @@ def test_without_resume_everything_is_trained_again(attack):
 def test_trainings_that_send_other_messages_are_one_line(attack):
     code, words, _ = attack(AT=str(REHEARSED + 3), WHAT="one more")
     assert code == 2
-    assert "of training 3 is 'scalar' of round 9 from 0 to 1, of training 1 none: all trainings must send" in words
+    assert (
+        "of training 3 is 'scalar' of round 9 from 0 to 1, of training 1 none; send the same messages in one order"
+        in words
+    )
 
 
 @pytest.mark.slow

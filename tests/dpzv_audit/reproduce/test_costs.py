@@ -13,11 +13,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.reproduce import TABLES, Setting, reproduce, with_rows
 from dpzv_audit.reproduce.costs import (
-    answered_losses,
     one_by_one,
     operations,
     round_work,
-    server_passes,
     together,
 )
 from mechanisms import METHODS, method_named
@@ -68,8 +66,8 @@ def test_a_pass_by_hand():
 def test_the_server_of_a_round_by_hand(method, options, answers, forward, back, data):
     config = configured(method, **options)
     own = {"none": 0, "to weights": LAYERS + 2 * B * HIDDEN * CLASSES, "to embeddings": 2 * LAYERS}[back]
-    assert answered_losses(config, CLIENTS) == answers
-    assert server_passes(config, CLIENTS).forward == forward
+    assert config.answered_losses(CLIENTS) == answers
+    assert config.passes(CLIENTS).forward == forward
     work = round_work(config, data)
     assert work.server == forward * LAYERS + own
     assert work.client == 2 * (2 * B * FEATURES * WIDTH)  # twice forward, or forward and back to the weights alone
@@ -86,9 +84,9 @@ def test_a_real_first_order_round_works_as_counted(method, active, data):
 
 
 def test_methods_of_other_papers_have_no_such_count():
-    assert answered_losses(METHODS["dpzv"].configure(), CLIENTS) == 2
+    assert METHODS["dpzv"].configure().answered_losses(CLIENTS) == 2
     with refused("use a method of papers 002 and 003"):
-        server_passes(METHODS["dpzv"].configure(), CLIENTS)
+        METHODS["dpzv"].configure().passes(CLIENTS)
 
 
 def test_synchronous_rounds_wait_for_the_slowest():

@@ -14,7 +14,7 @@ from dpzv_audit import reproduce as tables
 from dpzv_audit.base.findings import Interval, OverTrainings
 from dpzv_audit.reproduce import FILES, TABLES, Setting, reproduce, table_named, to_markdown, with_rows
 from dpzv_audit.reproduce.attacks import Attacked
-from dpzv_audit.reproduce.costs import Clocked, CountedWork, server_passes
+from dpzv_audit.reproduce.costs import Clocked, CountedWork
 from dpzv_audit.reproduce.figures import accuracy_by_clients, accuracy_by_server_rate, accuracy_by_width
 from dpzv_audit.reproduce.implicit import ImplicitNoise
 from dpzv_audit.reproduce.memory import PeakMemory
@@ -57,7 +57,7 @@ def test_every_row_of_every_table_is_a_valid_configuration(name):
             method_named(item.method).configure(**item.options)
         else:
             assert isinstance(item, CountedWork | Clocked)
-            server_passes(method_named(item.method).configure(**item.options), item.dataset["clients"])
+            method_named(item.method).configure(**item.options).passes(item.dataset["clients"])
 
 
 def data(name):
