@@ -3,7 +3,6 @@
 `answer_of` is read by the terminal, by pages and from Python, so that they cannot differ.
 """
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -67,8 +66,6 @@ MOST_ROWS = 8
 """Rows of a table beside a verdict; a line says how many there are more."""
 _UNTESTED = "other attackers, attacks and data"
 """Subjects that no result of one attack or audit is about."""
-_OPEN_FEATURES = re.compile(r"^(?!.*hence features).*(nothing|features stay open|labels)")
-"""Words by which a method says that its noise does not protect features: none, or only labels."""
 
 
 @singledispatch
@@ -207,11 +204,17 @@ def _choices(game: Mapping[str, object]) -> dict[str, str]:
 
 
 def _untested(result: AttackResult) -> str:
-    """Return what an attack leaves untested: of one on labels features too, which its method may not protect either."""
+    """Return what an attack leaves untested. An attack on labels leaves features, which may be unprotected too."""
     if result.metric != LABELS:
         return _UNTESTED
-    unprotected = " (unprotected)" if _OPEN_FEATURES.search(result.protects or "") else ""
-    return f"{_UNTESTED}; features{unprotected}"
+    return f"{_UNTESTED}; features{' (unprotected)' if _leaves_features_open(result.protects or '') else ''}"
+
+
+def _leaves_features_open(protects: str) -> bool:
+    """Return whether a method says that it protects nothing, labels alone, or no features; False where it is silent."""
+    if "features stay open" in protects:
+        return True
+    return "features" not in protects and any(word in protects for word in ("nothing", "labels"))
 
 
 def _beyond(judgement: Judgement, untested: str) -> Judgement:
@@ -253,7 +256,7 @@ def _facts(result: RunResult) -> dict[str, str]:
 
 
 def _of_game(result: RunResult) -> str:
-    """Return what else a lower bound says: it comes from no attack, and it is smaller where nothing is assumed."""
+    """Return where a lower bound comes from, and the smaller bound that assumes nothing."""
     game = " (audit)" if isinstance(result, AttackResult) else ""
     privacy = result.privacy
     plain = _without_assumptions(privacy)

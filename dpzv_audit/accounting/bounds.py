@@ -255,9 +255,7 @@ class Accountant:
         selection = query.selection
         if selection is None:
             return self.answer(query)
-        if self.name not in _OF_GAUSSIANS:
-            return _NO_SELECTION
-        answer = self.answer(query)
+        answer = self.answer(query) if self.name in _OF_GAUSSIANS else _NO_SELECTION
         if isinstance(answer, Refusal):
             return answer
         if answer.mu is None:

@@ -26,7 +26,7 @@ from .release import (
     ServerUpdate,
     batches_reach_further,
 )
-from .selection import SEARCHED
+from .selection import SOURCE as SELECTION_SOURCE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ def explain(release: AnyRelease, bound: UpperBound) -> Explanation:
     trial = exactly(epsilon_from_mu(answer.mu, bound.delta / selection.mean))
     text = macro(replace(query, delta=bound.delta / selection.mean), replace(answer, epsilon=trial), trial)
     text += price(selection, selection.log_ratio(answer.mu), trial, bound.epsilon)
-    return Explanation(formula=_lines(text), source=f"{accountant.source}; {SEARCHED}", assumes=assumes)
+    return Explanation(formula=_lines(text), source=f"{accountant.source}; {SELECTION_SOURCE}", assumes=assumes)
 
 
 def _lines(text: str) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from ..base.findings import EpsilonRange
 from .gaussian import Floats, epsilon_from_mu, root_of
 
 Trials = Literal["geometric", "logarithmic"]
-SEARCHED = "Papernot and Steinke (2022), Koskela, Redberg and Wang (2024)"
+SOURCE = "Papernot and Steinke (2022), Koskela, Redberg and Wang (2024)"
 MOST_TRIALS = 1e6
 """Mean numbers of trials above this are refused."""
 _FURTHEST = 12.0

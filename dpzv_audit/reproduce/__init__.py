@@ -192,18 +192,7 @@ def reproduce(
         begins(number)
         own = item.under(setting)
         rows.append(item.run(own) if kept is None else kept.compute(item, own))
-    return TableResult(
-        table=table.name,
-        source=table.source,
-        epochs=setting.epochs,
-        paper_epochs=table.epochs,
-        seeds=setting.seeds,
-        records=setting.records,
-        seed=setting.seed,
-        rows=rows,
-        **({"skipped": plan.skipped} if plan.skipped else {}),
-        notes=list(table.notes),
-    )
+    return table.result(rows, setting, plan.skipped)
 
 
 def described(table: PaperTable[R], result: TableResult[R], *, whole: int | None = None) -> ReproduceResult:

@@ -75,7 +75,7 @@ class Attacked(TableRow[AttackRow]):
     controls: bool = False
     untimed = "the attacks on what was trained"
 
-    made: ClassVar[type[Row]] = AttackRow
+    row_type: ClassVar[type[Row]] = AttackRow
 
     def run(self, setting: Setting) -> AttackRow:
         """Attack `setting.seeds` trainings, and as many whose labels were dealt at random.

@@ -73,7 +73,7 @@ class WorkRow(Row):
 class CountedWork(TableRow[WorkRow]):
     """A method whose passes and operations are counted, for trainings of the epochs asked for."""
 
-    made: ClassVar[type[Row]] = WorkRow
+    row_type: ClassVar[type[Row]] = WorkRow
 
     def run(self, setting: Setting) -> WorkRow:
         """Count; seeds do not matter."""
@@ -177,7 +177,7 @@ class Clocked(TableRow[ClockRow]):
     slowness: Sequence[int]
     server_speed: int
 
-    made: ClassVar[type[Row]] = ClockRow
+    row_type: ClassVar[type[Row]] = ClockRow
 
     def run(self, setting: Setting) -> ClockRow:
         """Simulate; the unit of time is what the fastest client takes for its part of a round, seeds do not matter."""

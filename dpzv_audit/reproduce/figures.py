@@ -87,7 +87,7 @@ def _by_size(
         {name: sorted(own) for name, own in points.items()},
         f"Test accuracy by {across}, {result.source}",
         across=across,
-        up="test accuracy, %",
+        up=ACCURACY,
         ticks={f"{place:g}": place for place in sorted({place for own in points.values() for place, _ in own})},
         **more,
     )
@@ -95,7 +95,7 @@ def _by_size(
 
 def accuracy_by_megabytes_down(result: TableResult[TrainingRow]) -> PaperFigure | None:
     """Return accuracy by megabytes that clients received until then, a line a row."""
-    axes = {"across": "messages to clients, MB", "up": "test accuracy, %", "scale": "log"}
+    axes = {"across": "messages to clients, MB", "up": ACCURACY, "scale": "log"}
     lines = {row.label: row.curve(row.megabytes_down / row.history[-1].epoch) for row in result.rows}
     return _lines(lines, f"Test accuracy against bytes sent to clients, {result.source}", **axes)
 

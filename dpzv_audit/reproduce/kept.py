@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..base.errors import InputError
 from ..base.files import LARGEST_STATE, json_in, read_plain
@@ -26,9 +26,13 @@ _PRINTED = {"label", "tags", "paper", "accuracy", "cost"}
 
 
 class Made(BaseModel):
-    """When a row was made, by which version of this tool, of a checkout by which commit, in how many processor seconds.
+    """When and how a row was made.
 
-    None where it was interrupted in between.
+    Attributes:
+        date: Day, in UTC.
+        version: Version of this tool.
+        commit: Commit of its checkout, + where files of it had changes; None outside of one.
+        seconds: Processor seconds; None where parts of an earlier run were taken up.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -44,7 +48,7 @@ class KeptRow(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    schema_: Literal["dpzv-audit/row/1"] = "dpzv-audit/row/1"
+    schema_: Literal["dpzv-audit/row/1"] = Field(alias="schema")
     table: str
     label: str
     made: Made
@@ -95,7 +99,7 @@ class KeptRows:
     def _entry(self, item: TableRow[R], setting: Setting) -> KeptRow | None:
         path = self.file(item, setting)
         try:
-            return KeptRow.model_validate(_renamed(json_in(read_plain(path, LARGEST_STATE))))
+            return KeptRow.model_validate(json_in(read_plain(path, LARGEST_STATE)))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -128,15 +132,15 @@ class KeptRows:
         )
         path = self.file(item, setting)
         path.parent.mkdir(parents=True, exist_ok=True)
-        entry = {
-            "schema": "dpzv-audit/row/1",
-            "table": self.name,
-            "label": item.label,
-            "made": made.model_dump(),
-            "follows_from": facts_of(item, setting),
-            "row": row.to_json(),
-        }
-        write_atomically(path, json_text(entry), shared=True)
+        entry = KeptRow(
+            schema="dpzv-audit/row/1",
+            table=self.name,
+            label=item.label,
+            made=made,
+            follows_from=dict(facts_of(item, setting)),
+            row=row.to_json(),
+        )
+        write_atomically(path, json_text(entry.model_dump(by_alias=True)), shared=True)
         return row
 
 
@@ -165,30 +169,11 @@ def kept_result(table: PaperTable[R], folder: Path) -> TableResult[R]:
     """
     setting = whole_setting(table)
     rows = KeptRows(folder, table.name)
-    found = {item.label: rows.row(item, item.under(setting), repeat=False) for item in table.items}
-    there = [row for row in found.values() if row is not None]
-    if not there:
+    by_label = {item.label: rows.row(item, item.under(setting), repeat=False) for item in table.items}
+    finished = [row for row in by_label.values() if row is not None]
+    if not finished:
         raise InputError("holds no finished row at the table's own length", str(folder / table.name))
-    skipped = {label: "not run yet" for label, row in found.items() if row is None}
-    return TableResult(
-        table=table.name,
-        source=table.source,
-        epochs=setting.epochs,
-        paper_epochs=table.epochs,
-        seeds=setting.seeds,
-        records=None,
-        seed=setting.seed,
-        rows=there,
-        **({"skipped": skipped} if skipped else {}),
-        notes=list(table.notes),
-    )
-
-
-def _renamed(entry: object) -> object:
-    """Return the entry of a file with the key `schema` as the model calls it."""
-    if not isinstance(entry, dict) or "schema" not in entry:
-        raise ValueError("no schema")
-    return {"schema_": entry["schema"]} | {key: value for key, value in entry.items() if key != "schema"}
+    return table.result(finished, setting, {label: "not run yet" for label, row in by_label.items() if row is None})
 
 
 def _commit() -> str | None:

@@ -150,7 +150,7 @@ class PeakMemory(TableRow[MemoryRow]):
     encoder: Values = field(default_factory=dict)
     length: int = 32
 
-    made: ClassVar[type[Row]] = MemoryRow
+    row_type: ClassVar[type[Row]] = MemoryRow
 
     @property
     def settings(self) -> dict[str, object]:

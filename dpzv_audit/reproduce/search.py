@@ -85,7 +85,7 @@ class Searched(TableRow[SearchRow]):
     trainer: "FrozenClients | Federated"
     tried: tuple[Options, ...]
 
-    made: ClassVar[type[Row]] = SearchRow
+    row_type: ClassVar[type[Row]] = SearchRow
 
     def run(self, setting: Setting) -> SearchRow:
         """Try every setting, train the chosen one `setting.seeds` times; lengths are capped at `setting.epochs`."""
@@ -182,7 +182,7 @@ class Taken(TableRow[PrivateRow]):
     given: Options
     whole: int
 
-    made: ClassVar[type[Row]] = PrivateRow
+    row_type: ClassVar[type[Row]] = PrivateRow
 
     def run(self, setting: Setting) -> PrivateRow:
         """Train `setting.seeds` times; as much shorter as fewer than the table's `whole` epochs are wanted."""

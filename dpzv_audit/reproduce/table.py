@@ -273,8 +273,8 @@ class TableRow(Generic[R]):
 
     untimed: ClassVar[str] = ""
     """What takes time beside what `rehearse` times, in words."""
-    made: ClassVar[type[Row]] = Row
-    """What `run` returns."""
+    row_type: ClassVar[type[Row]] = Row
+    """The class of what `run` returns."""
 
     def under(self, setting: Setting) -> Setting:
         """Return the setting of a table with this row's own number of trainings."""
@@ -283,7 +283,7 @@ class TableRow(Generic[R]):
     def read(self, values: Values) -> R:
         """Return the row of numbers on file, with this label and these tags; `ValidationError` where they are none."""
         printed = {"paper": self.paper} if hasattr(self, "paper") else {}
-        return self.made(**{**values, "label": self.label, **self.tags, **printed})  # type: ignore[return-value]
+        return self.row_type(**{**values, "label": self.label, **self.tags, **printed})  # type: ignore[return-value]
 
     def begins_as(self, row: R, setting: Setting) -> bool:
         """Return whether a training that is begun anew gives the first numbers of `row`; True where it has none."""
@@ -356,6 +356,21 @@ class PaperTable(Generic[R]):
     remark: Callable[[Sequence[R]], str] | None = None
     lead: Callable[[Sequence[R]], str] | None = None
     figures: Mapping[str, Callable[[TableResult[R]], PaperFigure | None]] = field(default_factory=dict)
+
+    def result(self, rows: Sequence[R], setting: Setting, skipped: Mapping[str, str]) -> TableResult[R]:
+        """Return the result of this table's `rows` under `setting`; `skipped` says by label why others are missing."""
+        return TableResult(
+            table=self.name,
+            source=self.source,
+            epochs=setting.epochs,
+            paper_epochs=self.epochs,
+            seeds=setting.seeds,
+            records=setting.records,
+            seed=setting.seed,
+            rows=list(rows),
+            **({"skipped": dict(skipped)} if skipped else {}),
+            notes=list(self.notes),
+        )
 
 
 def interval_of(measurement: object) -> Interval:

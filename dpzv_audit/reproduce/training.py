@@ -41,7 +41,7 @@ class Point(ResultPart):
     loss: float | None = None
 
     def agrees(self, accuracy: float, loss: float) -> bool:
-        """Return whether these are the numbers of the point, but for what kernels of other processors round."""
+        """Return whether these are the numbers of the point, up to the rounding of other processors."""
         if abs(self.accuracy - accuracy) > 2e-3:
             return False
         if self.loss is None or not math.isfinite(loss):
@@ -137,7 +137,7 @@ class TrainedRow(TableRow[TrainingRow]):
     accuracy: float | None = None
     cost: str = ""
 
-    made: ClassVar[type[Row]] = TrainingRow
+    row_type: ClassVar[type[Row]] = TrainingRow
     controls: ClassVar[bool] = True
     """Whether the training stands beside both frozen-client controls."""
 
@@ -166,7 +166,7 @@ class TrainedRow(TableRow[TrainingRow]):
 
     @property
     def _stated(self) -> Values:
-        """Return what a row says that no training tells."""
+        """Return what the paper prints, and what follows from the settings without a training."""
         clients = self.dataset.get("clients", 1)
         assert isinstance(clients, int)
         return {

@@ -12,6 +12,7 @@ theorem B.1 counts (2 sigma_dp^2 d_0 in its G_0), while algorithm 1 has neither;
 """
 
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -51,27 +52,28 @@ class ServerTrainer:
         count = config.directions if self.update == "joint-zo" else 1
         self.party = ZerothOrderParty(federation, SERVER, "sphere", count=count)
         noised = config.server_noised and self.update != "frozen"
-        std = config.server_noise_multiplier * config.server_clip if noised else 0.0
-        self._scalars = NoisedScalars(
-            config,
-            std / config.batch_size,
-            federation.context,
-            clip=config.server_clip,
+        self._std = config.server_noise_multiplier * config.server_clip if noised else 0.0
+        self.noise = self._scalars.noise if self.update == "dp-zo" else self._gradient_noise(d)
+
+    def _gradient_noise(self, d: int) -> GaussianNoise:
+        """Return the noise on sums of clipped gradients (K, d), for dp-sgd; zeros where nothing is noised."""
+        config, context = self._config, self._fed.context
+        # A Poisson batch of so many that it matters never has twice the records it is expected to have.
+        grid = Grid.of(config.noise, config.server_clip, self._std, bits=GRADIENT_BITS, records=config.batch_size)
+        std = self._std / config.batch_size if grid is None else self._std
+        streams = context.noise_streams(self._fed.dtype)
+        return GaussianNoise(std, streams, shape=(d,), purpose=Purpose.SERVER_NOISE, grid=grid)
+
+    @cached_property
+    def _scalars(self) -> NoisedScalars:
+        """Return what clips and noises the server's own loss differences, for dp-zo."""
+        return NoisedScalars(
+            self._config,
+            self._std / self._config.batch_size,
+            self._fed.context,
+            clip=self._config.server_clip,
             clip_rule="symmetric",
             purpose=Purpose.SERVER_NOISE,
-        )
-        # A Poisson batch of so many that it matters never has twice the records it is expected to have.
-        grid = Grid.of(config.noise, config.server_clip, std, bits=GRADIENT_BITS, records=config.batch_size)
-        self.noise = (
-            self._scalars.noise
-            if self.update == "dp-zo"
-            else GaussianNoise(
-                std / config.batch_size if grid is None else std,
-                federation.context.noise_streams(federation.dtype),
-                shape=(d,),
-                purpose=Purpose.SERVER_NOISE,
-                grid=grid,
-            )
         )
 
     def loss_differences(self, round_: int, batch: ServerBatch, uploads: Tensor, slot: slice) -> Tensor:

@@ -380,6 +380,8 @@ def test_a_system_without_a_top_model_is_one_in_its_subject(results):
         (METHODS["dpzv"].protects(METHODS["dpzv"].configure()), "features (unprotected)"),
         (PROTECTS["gradient"], "features (unprotected)"),
         (PROTECTS["embedding"], "features"),
+        (METHODS["dp-zo"].protects(METHODS["dp-zo"].configure()), "features"),
+        ("what the method does not say: it draws noise", "features"),
         (PROTECTS["none"], "features (unprotected)"),
         ("labels, privatised once before training by label-rr", "features (unprotected)"),
     ],
