@@ -36,7 +36,7 @@ __all__ = [
     "with_rows",
 ]
 
-FILES = ("czofo", "cascaded", "completion", "dpzv", "soundness", "labels")
+FILES = ("czofo", "cascaded", "completion", "dpzv", "soundness", "labels", "convergence")
 """The papers, in the order in which their tables are listed."""
 
 CODE = {"kind", "remark", "lead"}

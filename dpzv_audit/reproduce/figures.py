@@ -3,6 +3,7 @@
 `reports.tabular.paper_figure` draws them.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -13,6 +14,7 @@ from ..base.findings import Interval
 from ..base.grouping import grouped
 from ..results import PaperFigure
 from .attacks import AttackRow
+from .convergence import RateRow
 from .costs import ClockRow, WorkRow
 from .memory import MemoryRow
 from .search import PrivateRow, SearchRow, of_kind
@@ -212,6 +214,20 @@ def memory_bars(result: TableResult[MemoryRow]) -> PaperFigure:
     subject = "Peak memory of a training round as a multiple of the client's model"
     values = {row.label: row.peak_of_model() for row in result.rows}
     return _bars("peak", values, subject, across="peak of a round / client model", levels={"the model": 1.0})
+
+
+def gradient_by_rounds(result: TableResult[RateRow]) -> PaperFigure | None:
+    """Return the logarithm of gradient over fall by rounds, a line a theorem, beside a slope of -1/2."""
+    lines = {}
+    for row in result.rows:
+        if row.label.endswith("rounds T"):
+            lines[row.label] = [(point.value, math.log10(point.over_fall)) for point in row.points if point.fall > 0.0]
+    start = next((points[0] for points in lines.values() if points), None)
+    if start is not None:
+        places = sorted({place for points in lines.values() for place, _ in points})
+        lines["slope -1/2"] = [(place, start[1] - 0.5 * math.log10(place / start[0])) for place in places]
+    axes = {"across": "rounds T", "up": "log10 of gradient over fall", "scale": "log"}
+    return _lines(lines, "Mean squared gradient over the fall of the loss, by rounds", **axes)
 
 
 def server_work_bars(result: TableResult[WorkRow]) -> PaperFigure:

@@ -14,9 +14,11 @@ from dpzv_audit import reproduce as tables
 from dpzv_audit.base.findings import Interval, OverTrainings
 from dpzv_audit.reproduce import FILES, TABLES, Setting, reproduce, table_named, to_markdown, with_rows
 from dpzv_audit.reproduce.attacks import Attacked
+from dpzv_audit.reproduce.convergence import Rate
 from dpzv_audit.reproduce.costs import Clocked, CountedWork
 from dpzv_audit.reproduce.figures import accuracy_by_clients, accuracy_by_server_rate, accuracy_by_width
 from dpzv_audit.reproduce.implicit import ImplicitNoise
+from dpzv_audit.reproduce.kept import whole_setting
 from dpzv_audit.reproduce.memory import PeakMemory
 from dpzv_audit.reproduce.search import Searched, Taken
 from dpzv_audit.reproduce.training import TrainedRow, TrainingRow, spread_over_rates
@@ -55,6 +57,8 @@ def test_every_row_of_every_table_is_a_valid_configuration(name):
                 item.trainer.guarantee(settings, Deployment(records=1000, clients=4, seed=0))
         elif isinstance(item, PeakMemory):
             method_named(item.method).configure(**item.options)
+        elif isinstance(item, Rate):
+            assert item.check(whole_setting(table)) == item.label
         else:
             assert isinstance(item, CountedWork | Clocked)
             method_named(item.method).configure(**item.options).passes(item.dataset["clients"])
@@ -108,7 +112,7 @@ def test_the_papers_tables_and_figures_are_all_there():
     ablations = ("dpzv-clip-mnist", "dpzv-clip-cifar10", "dpzv-figure5-cifar10")
     assert {*named, *of_dpzv, *ablations, "dpzv-figure4-memory", "dpzv-figure4-bert"} <= set(TABLES)
     rest = ("czofo-server-work", "czofo-cifar10", "cascaded-table2-cifar10", "cascaded-table3-clock")
-    assert {*rest, "cascaded-figure4"} <= set(TABLES)
+    assert {*rest, "cascaded-figure4", "convergence"} <= set(TABLES)
 
 
 def test_an_epoch_of_papers_002_and_003_is_a_pass_of_every_client(digits):
