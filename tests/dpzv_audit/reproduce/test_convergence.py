@@ -9,15 +9,19 @@ import torch
 from mpmath import mp, mpf
 from torch.nn.functional import cross_entropy
 
+from dpzv_audit.base.findings import Interval
 from dpzv_audit.reproduce import TABLES, KeptRows, Setting, reproduce, with_rows
 from dpzv_audit.reproduce.convergence import (
     Problem,
+    RatePoint,
+    RateRow,
     exponent_of,
     gradient_and_loss,
     largest_delay,
     theorem_52,
     theorem_b1,
 )
+from dpzv_audit.reproduce.words import filled
 from mechanisms import method_named
 from mechanisms.core.context import RunContext
 from mechanisms.core.method import federation_of
@@ -234,10 +238,22 @@ def test_rows_are_kept_and_read_back(tmp_path):
     assert "slope -1/2" in drawn_figure(TABLE, first)
 
 
+def test_a_page_shows_a_dash_for_a_bound_that_is_not_evaluated():
+    plain = {"value": 1.0, "gradient": 0.25, "fall": 0.5}
+    points = [RatePoint(**plain, printed=2048.0, mended=0.5), RatePoint(**plain, printed=-1.0, mended=2.0)]
+    row = RateRow(label="a", points=points, promised=0.5, exponent=Interval(value=0.7, low=0.6, high=0.8, n=2))
+    cells = [filled(cell, {**row.to_json(), "row": row}) for _, cell in TABLE.columns]
+    assert cells[3:] == ["0.5, 0.5", "0.700 [0.600, 0.800]", "0.5", "2,048, -1", "0.5, 2"]
+    shares = "gradients are -25% to 50% of the smaller of the two bounds"
+    assert TABLE.remark([row]) == f"of 1 exponents, 1 is shown to be above the theorem's: a; {shares}"
+    row = RateRow(label="b", points=[RatePoint(**plain)] * 2, promised=0.5)
+    assert [filled(cell, {**row.to_json(), "row": row}) for _, cell in TABLE.columns[-4:]] == ["-", "0.5", "-", "-"]
+
+
 def test_one_round_and_one_run_fit_nothing():
     table = with_rows(TABLE, ["rounds T"])
     result = reproduce(table, dataclasses.replace(SETTING, epochs=1, seeds=1))
-    assert [row.exponent for row in result.rows] == [None] * 3
+    assert [row.exponent for row in result.rows] == [None] * 4
     assert table.remark(result.rows) == ""
 
 
@@ -246,4 +262,6 @@ def test_every_row_has_the_steps_of_its_theorem():
         for value in item.values:
             problem, config = item._at(value, dataclasses.replace(SETTING, epochs=8192))
             power = problem.largest if item.label.startswith("001") else 1
-            assert config.client_rate == config.server_rate == pytest.approx((problem.rounds * power) ** -0.5)
+            own = (problem.rounds * power) ** -0.5
+            assert config.client_rate == config.server_rate
+            assert (config.client_rate == pytest.approx(own)) != item.label.startswith("control")
