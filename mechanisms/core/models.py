@@ -199,6 +199,19 @@ class MLP:
         return nn.Sequential(*layers if self.final_relu else layers[:-1])
 
 
+class MaxPool(nn.Module):
+    """The largest of each 2 x 2 pixels; odd last rows and columns are dropped."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map (n, channels, h, w) to (n, channels, h // 2, w // 2)."""
+        if torch.is_grad_enabled():
+            return functional.max_pool2d(images, 2)
+        # On a CPU torch's own keeps places for a backward pass, and takes 6 to 20 times as long.
+        images = images[..., : images.shape[-2] // 2 * 2, : images.shape[-1] // 2 * 2]
+        rows = torch.maximum(images[..., ::2, :], images[..., 1::2, :])
+        return torch.maximum(rows[..., ::2], rows[..., 1::2])
+
+
 def conv_net(
     block: str, per_stage: int, channels: tuple[int, int], shape: tuple[int, int, int], embedding: int
 ) -> nn.Module:
@@ -214,7 +227,7 @@ def conv_net(
         for _ in range(per_stage):
             layers += [nn.Conv2d(before, wide, 3, padding=1), nn.ReLU()]
             before = wide
-        layers.append(nn.MaxPool2d(2))
+        layers.append(MaxPool())
     last = before * (height // 4) * (width // 4)
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(last, embedding))
 

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from dpzv_audit.base.seeds import Purpose, stream
 from mechanisms.core.models import (
     MLP,
     STRIP,
+    MaxPool,
     Network,
     conv_net,
     dimension,
@@ -85,6 +87,18 @@ def test_strip_cnn_is_two_convolutions_and_a_linear_layer():
     module = conv_net(*STRIP, (1, 4, 28), 60)
     assert [type(m).__name__ for m in module if list(m.parameters())] == ["Conv2d", "Conv2d", "Linear"]
     assert module(torch.zeros(5, 1, 4, 28)).shape == (5, 60)
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 28), (3, 16, 17), (2, 7, 5)])
+def test_pooling_is_torchs_with_and_without_gradients(shape):
+    """Only the pass without gradients has its own way; ReLU leaves ties of zeros, odd sizes a row and a column."""
+    images = torch.randn(5, *shape, generator=torch.Generator().manual_seed(1)).relu()
+    for layout in (torch.contiguous_format, torch.channels_last):
+        rows = images.contiguous(memory_format=layout)
+        expected = functional.max_pool2d(rows, 2)
+        with torch.no_grad():
+            assert torch.equal(MaxPool()(rows), expected)
+        assert torch.equal(MaxPool()(rows), expected)
 
 
 @pytest.mark.parametrize(("height", "width"), [(3, 28), (28, 3)])
