@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from mpmath import mp, mpf
 from torch.nn.functional import cross_entropy
 
 from dpzv_audit.base.findings import Interval
-from dpzv_audit.reproduce import TABLES, KeptRows, Setting, reproduce, with_rows
+from dpzv_audit.reproduce import TABLES, KeptRows, Setting, kept_result, reproduce, with_rows
 from dpzv_audit.reproduce.convergence import (
     Problem,
     RatePoint,
@@ -31,6 +32,7 @@ from .conftest import drawn_figure
 TABLE = TABLES["convergence"]
 SETTING = Setting(load=lambda keywords: pytest.fail("reads data"), epochs=256, seeds=4)
 ROUNDS = next(item for item in TABLE.items if item.label == "001 and 004, rounds T")
+ROWS = Path(__file__).parents[3] / "docs" / "results" / "data"
 SHORT = dataclasses.replace(ROUNDS, values=[64, 128, 256])
 
 
@@ -243,7 +245,7 @@ def test_a_page_shows_a_dash_for_a_bound_that_is_not_evaluated():
     points = [RatePoint(**plain, printed=2048.0, mended=0.5), RatePoint(**plain, printed=-1.0, mended=2.0)]
     row = RateRow(label="a", points=points, promised=0.5, exponent=Interval(value=0.7, low=0.6, high=0.8, n=2))
     cells = [filled(cell, {**row.to_json(), "row": row}) for _, cell in TABLE.columns]
-    assert cells[3:] == ["0.5, 0.5", "0.700 [0.600, 0.800]", "0.5", "2,048, -1", "0.5, 2"]
+    assert cells[3:] == ["0.5 to 0.5", "0.700 [0.600, 0.800]", "0.5", "2,048 to -1", "0.5 to 2"]
     shares = "gradients are -25% to 50% of the smaller of the two bounds"
     assert TABLE.remark([row]) == f"of 1 exponents, 1 is shown to be above the theorem's: a; {shares}"
     row = RateRow(label="b", points=[RatePoint(**plain)] * 2, promised=0.5)
@@ -265,3 +267,23 @@ def test_every_row_has_the_steps_of_its_theorem():
             own = (problem.rounds * power) ** -0.5
             assert config.client_rate == config.server_rate
             assert (config.client_rate == pytest.approx(own)) != item.label.startswith("control")
+
+
+def test_the_page_says_what_its_rows_show():
+    """What agrees and what is looser, in the table's notes, is true of the rows on file."""
+    result = kept_result(TABLE, ROWS)
+    assert len(result.rows) == len(TABLE.items)
+    rows = {row.label: row for row in result.rows}
+    assert [row.label for row in result.rows if row.above()] == ["control, rounds T with a step of 1 / T"]
+    bounded = [point for row in result.rows for point in row.points if point.printed is not None]
+    assert len(bounded) > 20
+    assert all(point.gradient < min(point.printed, point.mended) for point in bounded)
+    for label, row in rows.items():
+        if label.endswith("rounds T") or "number of clients" in label:
+            assert row.exponent.low <= row.promised <= row.exponent.high, label
+        elif label.startswith(("002", "003, emb")) or "noise" in label:
+            assert row.exponent.high < row.promised, label
+    assert abs(rows["001 and 004, dimension d of a client"].exponent.value - 0.5) < 0.05
+    assert abs(rows["003, directions q"].exponent.value) < 0.1
+    algorithm, proofs = (row for label, row in rows.items() if "ReLU" in label)
+    assert proofs.points[-1].gradient > 3.0 * algorithm.points[-1].gradient
