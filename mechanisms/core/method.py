@@ -30,6 +30,7 @@ _BLANK = {
     "hidden": 2,
     "client_model": "auto",
     "transformer": None,
+    "shift": 0,
     "defences": (),
 }
 _NO_SCALARS = "the games are played on noised scalars, which it does not send"

@@ -18,9 +18,14 @@ _POSITIONS = 4
 _ROOT = 1e-4
 
 
+def is_picture(shape: Shape) -> bool:
+    """Return whether records of `shape` are pictures: channels, height and width, with more than one pixel each way."""
+    return len(shape) == 3 and min(shape[1:]) > 1
+
+
 def kind_for(kind: FeatureKind, shape: Shape) -> Literal["components", "patches"]:
     """Return which features a block of records of `shape` gets; `InputError` for patches of what is no image."""
-    image = len(shape) == 3 and min(shape[1:]) > 1
+    image = is_picture(shape)
     if kind == "patches" and not image:
         raise InputError(f"use components: features of shape {shape} are no images", "features", kind)
     return "patches" if image and kind != "components" else "components"

@@ -26,7 +26,16 @@ from ..core.defence import Defence, DefenceSpec, Draws
 from ..core.features import fitted
 from ..core.patches import FeatureKind
 from ..core.replicas import SoftTargets
-from .grouping import Grouping, by_means, components, grouping_of, groups_at, side_by_side, spectral_rows
+from .grouping import (
+    Grouping,
+    by_means,
+    components,
+    eigenvectors_for,
+    grouping_of,
+    groups_at,
+    side_by_side,
+    spectral_rows,
+)
 from .private_labels import (
     Floats,
     PrivateLabels,
@@ -100,8 +109,8 @@ class _Grouped(_LabelDefence):
     """Groups of records; by default one for 60 / epsilon records (k-means: 25), more where these would be few."""
     grouping: Literal["auto", "k-means", "spectral"] = "auto"
     """By k-means, or by the leading eigenvectors of a graph, which `auto` takes for at most 100,000 records."""
-    components: Annotated[int, Field(ge=1, le=1000)] = 10
-    """Principal components that each client sends of its features."""
+    components: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Principal components that each client sends: by default 20 of histograms of a picture's gradients, else 10."""
 
     def _grouping(self, records: int) -> Grouping:
         return grouping_of(records) if self.grouping == "auto" else self.grouping
@@ -119,11 +128,13 @@ class _Grouped(_LabelDefence):
             raise InputError(f"option groups of {self.name} is {count}; use at most the {data.records} records")
 
         def own(number: int, block: Tensor) -> Tensor:
-            return torch.from_numpy(components(block.cpu().numpy(), self.components)).to(block)
+            return torch.from_numpy(components(block, self.components)).to(block)
 
         def of(sent: list[Sent]) -> Whole:
             rows = side_by_side(sent)
-            return by_means(spectral_rows(rows) if grouping == "spectral" else rows, count, draws.seed % 2**32)
+            if grouping == "spectral":
+                rows = spectral_rows(rows, eigenvectors_for(count, data.classes))
+            return by_means(rows, count, draws.seed % 2**32)
 
         return from_clients(data, draws, own, of)
 

@@ -1,10 +1,21 @@
 """Where things lie in the repository, and how its files are read."""
 
 import json
+import os
 import tomllib
 from pathlib import Path
 
+from dpzv_audit.data.spec import DATA_VARIABLE
+
 ROOT = Path(__file__).resolve().parents[2]
+DEBIAN = Path("/usr/share/datasets")
+"""Where Debian's package dataset-fashion-mnist puts the files."""
+
+
+def fashion_folder():
+    """The data folder that has Fashion-MNIST, or None."""
+    places = [os.environ.get(DATA_VARIABLE), ROOT.parent / "shared" / "data", DEBIAN]
+    return next((Path(place) for place in places if place and (Path(place) / "fashion-mnist").is_dir()), None)
 
 
 def read_json(path):

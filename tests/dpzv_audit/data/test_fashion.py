@@ -1,8 +1,6 @@
 import gzip
-import os
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,19 +9,11 @@ from dpzv_audit.data import DATASETS, load
 from dpzv_audit.data.images import GZIP_MARK, IdxFiles, declared_idx_files, read_idx_images
 from dpzv_audit.data.spec import DATA_VARIABLE
 
-from ...helpers.places import ROOT
+from ...helpers.places import DEBIAN, fashion_folder
 from ...helpers.refusals import refusal, refused
 from .packed import declared_as, idx_arrays, idx_bytes
 
-DEBIAN = Path("/usr/share/datasets")
-"""Where Debian's package dataset-fashion-mnist puts the files."""
-
 FASHION_FILES, MNIST_FILES = declared_idx_files("fashion-mnist"), declared_idx_files("mnist")
-
-
-def real_folder():
-    places = [os.environ.get(DATA_VARIABLE), ROOT.parent / "shared" / "data", DEBIAN]
-    return next((Path(place) for place in places if place and (Path(place) / "fashion-mnist").is_dir()), None)
 
 
 def load_fashion_mnist(*, files, **options):
@@ -77,9 +67,9 @@ def test_published_md5s_are_md5s_and_differ_from_mnists():
 
 
 @pytest.mark.data
-@pytest.mark.skipif(real_folder() is None, reason=f"no Fashion-MNIST in {DATA_VARIABLE}, ../shared/data or {DEBIAN}")
+@pytest.mark.skipif(fashion_folder() is None, reason=f"no Fashion-MNIST in {DATA_VARIABLE}, ../shared/data or {DEBIAN}")
 def test_the_real_files_load_as_they_lie_and_unpacked(tmp_path):
-    folder = real_folder()
+    folder = fashion_folder()
     fashion = load("fashion-mnist", data_dir=folder)
     assert (len(fashion.train), len(fashion.test), fashion.clients) == (60_000, 10_000, 7)
     for part, count in ((fashion.train, 6000), (fashion.test, 1000)):

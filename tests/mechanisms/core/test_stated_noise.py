@@ -87,8 +87,8 @@ def test_activation_that_is_set_by_client_is_no_obstacle():
 
 @pytest.mark.parametrize(
     ("options", "clients"),
-    [({"compute_times": [1] * 5}, 5), ({"sampler": "poisson", "sample_rate": 0.9}, 4)],
-    ids=["activation of five clients", "most records in each round"],
+    [({"compute_times": [1] * 5}, 5), ({"sampler": "poisson", "sample_rate": 0.9}, 4), ({"shift": 2}, 4)],
+    ids=["activation of five clients", "most records in each round", "pictures that are moved sideways"],
 )
 def test_whether_noise_is_drawn_is_seen_in_as_many_rounds_as_there_are(options, clients):
     method = METHODS["dpzv"]

@@ -110,7 +110,7 @@ def test_settings_are_kept_as_they_were_given():
         "epsilon": 0.25,
         "groups": None,
         "grouping": "auto",
-        "components": 10,
+        "components": None,
         "release": "shares",
     }
     assert type(config)(**dumped) == config
