@@ -46,19 +46,9 @@ from .head import (
 from .matrix import attack_of, column_of_cell, worst_first, worst_of_each
 from .measured import is_sound_at
 from .risk import at_least, at_most, by_claim, in_words
-from .text import clean, lower_bound, percent, upper_bound
+from .text import attacker, clean, lower_bound, percent, upper_bound
 from .verdicts import words_of
 
-ATTACKERS: Mapping[str, str] = {
-    "client": "one curious client",
-    "colluding-clients": "all clients together",
-    "all-but-one": "an adversary who knows everything but one label",
-    "malicious-client": "one malicious client",
-    "eavesdropper": "an eavesdropper",
-    "release": "anyone who reads what is released",
-    "server": "the server",
-}
-"""Adversaries as the subject of an answer names them."""
 _LIMITS = ("claimed", "measured", "proved")
 _MOST_ATTACKERS = 2
 _MOST_CLAIMS = 5
@@ -234,7 +224,7 @@ def _subject(result: Repeatable, *adversaries: str) -> str:
         if count is not None
     ]
     system = f"{clean(result.method)}{on}{': ' if sizes else ''}{', '.join(sizes)}."
-    attackers = [ATTACKERS.get(name, clean(name)) for name in adversaries if name]
+    attackers = [attacker(name) for name in adversaries if name]
     if not attackers:
         return system
     if len(attackers) > _MOST_ATTACKERS:

@@ -41,6 +41,7 @@ def environment() -> "Environment":
     made.tests["sound_at"] = measured.is_sound_at
     names = (
         "as_claimed",
+        "attacker",
         "capitalized",
         "lower_bound",
         "number",

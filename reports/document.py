@@ -101,7 +101,7 @@ class NextStep:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict and its object, as "refuted" and "ε ≤ 1 against the client", why, and what to do next.
+    """A verdict and its object, as "refuted" and "ε ≤ 1 against one curious client", why, and what to do next.
 
     `notes` say what was not tested and warn, each as a sentence.
     """

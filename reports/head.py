@@ -43,7 +43,7 @@ from . import verification
 from .document import Judgement, NextStep
 from .figures import chance_level
 from .matrix import attack_of, column_of_cell, never_applied, worst_first
-from .text import as_claimed, capitalized, clean, lower_bound, proportion, the, upper_bound
+from .text import as_claimed, attacker, capitalized, clean, lower_bound, proportion, the, upper_bound
 from .verdicts import MEANINGS, notes_of, notes_on, set_aside, warnings_of, words_of
 
 RELATIONS = {
@@ -219,10 +219,10 @@ def word_of(privacy: Privacy) -> VerdictWord | None:
 
 
 def claim_in_words(privacy: Privacy) -> str:
-    """Return the claim with its adversary, as "ε ≤ 1 (δ = 1e-05, one label changed) against the client"."""
+    """Return the claim with its adversary, as "ε ≤ 1 (δ = 1e-05, one label changed) against one curious client"."""
     delta = "" if privacy.delta is None else f"δ = {as_claimed(privacy.delta)}"
     scope = ", ".join(filter(None, [delta, RELATIONS.get(privacy.neighbours or "", "")]))
-    against = f" against {the(privacy.adversary)}" if privacy.adversary else ""
+    against = f" against {attacker(privacy.adversary)}" if privacy.adversary else ""
     return f"ε ≤ {as_claimed(privacy.claimed)}{f' ({scope})' if scope else ''}{against}"
 
 
@@ -252,7 +252,7 @@ def _fix(result: RunResult) -> NextStep:
         if isinstance(result, AuditResult) and "hunted" in result.game:
             return NextStep(f"Find the fault that this variant shows, or withdraw the claim: {why}.")
         return NextStep(f"Withdraw the claim: {why}.")
-    instead = f"Claim only ε ≤ {upper_bound(privacy.upper, privacy.claimed)}, or add noise"
+    instead = f"Claim ε ≤ {upper_bound(privacy.upper, privacy.claimed)} (data owners decide), or add noise"
     if {word.partition("=")[0] for word in words} & _NOT_CALIBRATED or words[1:3] == ["audit", "defence"]:
         return NextStep(f"{instead}.")
     parts: dict[str, object] = {"--epsilon": privacy.claimed, "--delta": privacy.delta}
@@ -436,7 +436,7 @@ def _(result: AuditResult) -> Judgement:
     if verdict is None:
         lower = result.privacy.empirical_lower
         bound = "no ε" if lower is None else f"ε ≥ {lower_bound(lower)}"
-        judgement = _unjudged(result, "measured", f"{bound} against {the(result.adversary)}", more)
+        judgement = _unjudged(result, "measured", f"{bound} against {attacker(result.adversary)}", more)
         if result.privacy.claimed is None and _all_told(result):
             step = NextStep(
                 "The bound is near the detection limit. Choose a defence from this list and audit again",

@@ -116,7 +116,9 @@ def at_least(privacy: "Privacy", tradeoff: "Tradeoff | None") -> tuple[Risk | No
     )
     if best is not None and best.mu_lower is not None and best.mu_lower < math.inf and not best.assumes:
         basis = privacy.given or "from the Gaussian curve that the audit shows"
-        return risk_from_mu(max(0.0, best.mu_lower)), f"{basis}, at {percent(best.confidence)} confidence"
+        # The largest of several bounds holds at the confidence of all together.
+        confidence = min(best.confidence, privacy.confidence or 1.0)
+        return risk_from_mu(max(0.0, best.mu_lower)), f"{basis}, at {percent(confidence)} confidence"
     if tradeoff is None or not tradeoff.empirical_high:
         return None, ""
     confidence = "" if tradeoff.confidence is None else f", at {percent(tradeoff.confidence)} confidence"
@@ -157,12 +159,12 @@ def rows(low: Risk | None, high: Risk | None) -> "list[Row]":
     table: list[Row] = []
     for (name, blind), least, most in zip(_BLIND.items(), _values(low), _values(high), strict=True):
         shown, allowed = (_at_most, _at_least) if name.endswith("wrong guess") else (_at_least, _at_most)
-        nothing = least is not None and _digits(least) == blind
+        nothing = least is not None and shown(least).endswith(f" {upper_bound(blind)}")
         table.append(
             {
                 "risk": name,
                 "shown by the audit": MISSING if least is None else "not shown" if nothing else shown(least),
-                "allowed by theory": "no bound" if most is None else allowed(most),
+                "proven limit": "no bound" if most is None else allowed(most),
                 "a blind guess": upper_bound(blind),
             }
         )
@@ -207,9 +209,9 @@ def in_words(neighbours: str | None, low: Risk | None, high: Risk | None, claime
     elif most is None:
         often = f"at least {least} times in 100, and no theory sets a limit"
     elif least > most:
-        often = f"at least {least} times in 100 by the audit, at most {most} by theory"
+        often = f"at least {least} times in 100 by the audit, at most {most} by proof"
     else:
-        often = f"{least} (measured) to {most} (by theory) times in 100"
+        often = f"{least} (measured) to {most} (proven) times in 100"
     limit = math.inf if claimed is None else math.ceil(_digits(100.0 * claimed.right))
     broken = least is not None and least > limit
     given = "" if claimed is None or not claimed.given else f", {claimed.given}"

@@ -10,13 +10,13 @@ from textwrap import wrap
 from dpzv_audit.base.grouping import grouped
 from dpzv_audit.results import AccountResult, PaperFigure, PlantedResult, PlantedRow, ReproduceResult
 
-from .answer import ATTACKERS, answer_of, epsilons
+from .answer import answer_of, epsilons
 from .curves import curves_figure, rounds_figure
 from .document import HEADING, Answer, Judgement, NextStep, Row
 from .figures import bars_figure, short
 from .head import FALSE_OR_UNPROVEN, RELATIONS, claim_in_words, head_of, judged, no_bound, typed
 from .svg import ACCENT, DASHED, INK, LINES, MUTED, Chart
-from .text import as_claimed, capitalized, clean, lower_bound, percent, the, upper_bound, within
+from .text import as_claimed, attacker, capitalized, clean, lower_bound, percent, upper_bound, within
 from .verdicts import notes_on, words_of
 
 _LEAST_RATIO = 0.1
@@ -74,10 +74,10 @@ def _(result: PlantedResult) -> Answer:
     judgement = head_of(result)
     if len(result.rows) == 1:
         (row,) = result.rows
-        attacker = ATTACKERS.get(row.adversary, clean(row.adversary))
+        whom = attacker(row.adversary)
         return Answer(
             judgement=judgement,
-            subject=f"{clean(row.name)}: {clean(row.bug)}. Attacker: {attacker}.",
+            subject=f"{clean(row.name)}: {clean(row.bug)}. Attacker: {whom}.",
             facts={
                 "claimed": f"ε ≤ {as_claimed(row.claimed)} (δ = {as_claimed(row.delta)})",
                 "measured": _measured(row, result.confidence),
@@ -157,7 +157,7 @@ def _(result: AccountResult) -> Judgement:
         )
     notes.insert(0, "Not tested: nothing was run. The bounds are on what is stated here.")
     relation = RELATIONS.get(privacy.neighbours or "", "")
-    against = ", ".join(filter(None, [f"against {the(privacy.adversary or 'adversary')}", relation]))
+    against = ", ".join(filter(None, [f"against {attacker(privacy.adversary or 'the adversary')}", relation]))
     if privacy.upper is None:
         why = no_bound(privacy)
         return Judgement("no sound bound", f"ε {against}", f"{capitalized(why)}.", notes=notes)

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -93,6 +93,24 @@ def the(party: object) -> str:
     """Return a party with its article, as "the client"; "anyone who sees its output" has none."""
     name = clean(party)
     return name if name.startswith(("anyone ", "whoever ")) else f"the {name}"
+
+
+ATTACKERS: Mapping[str, str] = {
+    "client": "one curious client",
+    "colluding-clients": "all clients together",
+    "all-but-one": "an adversary who knows everything but one label",
+    "malicious-client": "one malicious client",
+    "eavesdropper": "an eavesdropper",
+    "release": "anyone who reads what is released",
+    "server": "the server",
+}
+"""Adversaries as the object of "against", so that a client who attacks is not read as its victim."""
+
+
+def attacker(adversary: object) -> str:
+    """Return an adversary in words, as "one curious client"; a name that is unknown stays as it is."""
+    name = clean(adversary)
+    return ATTACKERS.get(name, name)
 
 
 def exact(value: object) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import typer
 from rich.console import Console
 
-from reports.text import the
+from reports.text import attacker
 from reports.verdicts import notes_of, words_of
 
 from ..accounting import Composition, Release, upper_bounds
@@ -217,7 +217,7 @@ def _show(output: Answered, result: AccountResult, parts: Sequence[Release]) -> 
     console.print()
     judged = result.privacy.judged
     if judged is not None:
-        output.say(f"{words_of(judged).upper()}: {judged.claim}, against {the(result.privacy.adversary)}")
+        output.say(f"{words_of(judged).upper()}: {judged.claim}, against {attacker(result.privacy.adversary)}")
         for note in notes_of(judged):
             output.say(f"  {note}")
     if output.verbose:
@@ -290,7 +290,7 @@ def calibrate(
     )
     if answer.warning is not None:
         typer.echo(f"dpzv-audit: warning: {answer.warning}", err=True)
-    target = f"epsilon = {epsilon:g}, delta = {delta:g} against the {adversary} ({neighbours})"
+    target = f"epsilon = {epsilon:g}, delta = {delta:g} against {attacker(adversary)} ({neighbours})"
     if not answer.reached:
         output.answer(f"{target} {answer.reason}.")
         return

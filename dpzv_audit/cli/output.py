@@ -254,8 +254,9 @@ def _show(console: Console, answer: Answer) -> None:
     word, *condition = re.split(r"(?= (?:given|if) )", judgement.word, maxsplit=1)
     style = VERDICT_STYLES.get(word.replace(" ", "-"), "bold red" if judgement.alarming else "bold")
     about = judgement.about
-    if " Attacker: " in answer.subject:  # the line above names it
-        about = re.sub(r" against the [a-z-]+$", "", about)
+    claim, _, whom = about.rpartition(" against ")
+    if claim and f"Attacker: {whom}." in answer.subject:  # the line above names it
+        about = claim
     _print_plain(console, Text(word.upper(), style=style) + Text(_plain(f"{''.join(condition)}: {about}")))
     for note in filter(None, (*judgement.notes[: answer.printed_notes], answer.more_notes, answer.why)):
         _print_plain(console, Padding(Text(_plain(note)), (0, 0, 0, 2)))

@@ -8,7 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.table import Table
 from rich.text import Text
 
-from reports.text import percent, the
+from reports.text import attacker, percent, the
 from reports.verdicts import words_of
 
 from ..base import rounding
@@ -49,6 +49,7 @@ def _macros() -> Any:
         "p_equals": rounding.p_equals,
         "percent": percent,
         "one_line": one_line,
+        "attacker": attacker,
         "the": the,
     }
     made.globals |= {"ends": rounding.interval, "words_of": words_of, "least_trainings": LEAST_TRAININGS}

@@ -5,7 +5,7 @@ import re
 from functools import cache
 from typing import Any
 
-from reports.text import percent, the
+from reports.text import attacker, percent, the
 
 from ..base import rounding
 from ..base.findings import Interval
@@ -31,6 +31,7 @@ def _macros() -> Any:
         rounding.percent_up,
         rounding.up,
         percent,
+        attacker,
         the,
     )
     environment.filters |= {function.__name__: function for function in numbers}

@@ -296,7 +296,7 @@ def _who(setting: AttackSetting, tried: Sequence[Tried]) -> str:
     """Return who looks in words, with the client where pilots said which."""
     if not tried or len(setting.parties) > 1:
         return setting.adversary
-    return f"{setting.adversary} ({setting.client} of {setting.dataset.clients}, chosen in a trial run)"
+    return f"{setting.adversary} (no. {setting.client} of {setting.dataset.clients}, chosen in a trial run)"
 
 
 def attack_system(

@@ -34,13 +34,13 @@ MANY = {
 STORED = RESULTS | {name: MANY[name].to_json() for name in ("attacks", "matrix")}
 LINES = {
     "attack": (
-        "<AttackResult dpzv on digits: refuted: ε ≤ 1 (δ = 1e-05, one label changed) against the client; "
+        "<AttackResult dpzv on digits: refuted: ε ≤ 1 (δ = 1e-05, one label changed) against one curious client; "
         "measured: ε ≥ 2.13, 95% confidence (audit); proven: ε ≤ 5.82>"
     ),
     "train": ("<TrainResult vafl on digits: no claim: vafl promises no ε; proven: no sound bound (gap server-state)>"),
     "audit": (
-        "<AuditResult dpzv-sound on digits: inconclusive: ε ≤ 1 (δ = 1e-05, one label changed) against the "
-        "client; measured: ε ≥ 0.412, 95% confidence; proven: no theorem covers it>"
+        "<AuditResult dpzv-sound on digits: inconclusive: ε ≤ 1 (δ = 1e-05, one label changed) against one "
+        "curious client; measured: ε ≥ 0.412, 95% confidence; proven: no theorem covers it>"
     ),
 }
 

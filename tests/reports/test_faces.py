@@ -272,7 +272,8 @@ def test_the_head_of_a_page_has_what_the_terminal_prints(name):
         "notebook": result._repr_html_(),
     }
     # The terminal names the attacker in the subject alone.
-    about = judgement.about.partition(" against the ")[0] if "Attacker: " in answer.subject else judgement.about
+    claim, _, whom = judgement.about.rpartition(" against ")
+    about = claim if claim and f"Attacker: {whom}." in answer.subject else judgement.about
     texts = [answer.subject, judgement.word, about, *judgement.notes[: answer.printed_notes]]
     texts += [answer.why, *answer.facts.values(), answer.caption, answer.more, answer.checks]
     texts += [str(cell) for row in answer.rows for cell in row.values() if cell]

@@ -47,7 +47,7 @@ def test_a_claim_that_fell_comes_before_the_attack_that_found_nothing(results):
     judgement, step = head(results["attack"])
     assert (judgement.word, judgement.about, judgement.alarming) == (
         "refuted",
-        "ε ≤ 1 (δ = 1e-05, one label changed) against the client",
+        "ε ≤ 1 (δ = 1e-05, one label changed) against one curious client",
         True,
     )
     sentence = "The audit shows epsilon of at least 2.13 at 95% confidence, which is more than the claimed 1."
@@ -70,7 +70,7 @@ def test_a_verdict_stands_with_its_object_and_its_reason(privacy, theory, word, 
     judgement, step = head(changed(results["audit"], **section))
     assert (judgement.word, judgement.about) == (
         word,
-        "ε ≤ 1 (δ = 1e-05, one label changed) against the client",
+        "ε ≤ 1 (δ = 1e-05, one label changed) against one curious client",
     )
     assert judgement.alarming == (word == "overclaimed")
     assert why in judgement.why
@@ -371,7 +371,7 @@ def test_a_system_without_a_top_model_is_one_in_its_subject(results):
     attack["config"]["top_model"] = False
     answer = answer_of(read(attack)[0])
     assert answer.subject.startswith("dpzv on digits, no top model. ")
-    assert answer.judgement.step.words == "Claim only ε ≤ 5.82, or add noise"
+    assert answer.judgement.step.words == "Claim ε ≤ 5.82 (data owners decide), or add noise"
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ class Page(HTMLParser):
         return " ".join(self.words)
 
 
-CLAIM = "ε ≤ 1 (δ = 1e-05, one label changed) against the client"
+CLAIM = "ε ≤ 1 (δ = 1e-05, one label changed) against one curious client"
 
 
 def render_html(result):

@@ -78,6 +78,9 @@ def test_the_lower_risk_takes_nothing_as_given_that_the_verdict_does_not():
     curve, joint = estimator("curve", 2.0, 0.5), estimator("joint", 2.0, None)
     low, words = risk.at_least(Privacy(empirical_lower=2.0, estimators=[curve], given="given Gaussian noise"), band)
     assert (low, words) == (risk.risk_from_mu(0.5), "given Gaussian noise, at 95% confidence")
+    # The bound is the largest of several, which hold together at 90%.
+    audit = Privacy(empirical_lower=2.0, estimators=[curve], given="given Gaussian noise", confidence=0.9)
+    assert risk.at_least(audit, band)[1] == "given Gaussian noise, at 90% confidence"
     for other in (joint, estimator("gaussian", 2.0, 0.5, assumes="Gaussian scores")):
         low, words = risk.at_least(Privacy(empirical_lower=2.0, estimators=[other]), band)
         assert low is not None
@@ -93,7 +96,7 @@ def test_rows_never_overstate():
     assert advantage == {
         "risk": "true-positive minus false-positive rate",
         "shown by the audit": "≥ 0.217",
-        "allowed by theory": "≤ 0.471",
+        "proven limit": "≤ 0.471",
         "a blind guess": "0",
     }
     for row, name, value in (
@@ -102,17 +105,18 @@ def test_rows_never_overstate():
     ):
         assert float(str(row[name]).removeprefix("≥ ")) <= value
     assert str(right["shown by the audit"]).startswith("≥ 0.6")
-    assert float(str(rare["shown by the audit"]).removeprefix("≤ ")) >= low.wrong_if_rare
-    assert float(str(rare["allowed by theory"]).removeprefix("≥ ")) <= high.wrong_if_rare
+    assert rare["shown by the audit"] == "not shown"  # 0.09997 prints as the 0.1 of a blind guess
+    much = risk.risk_from_mu(1.2)
+    assert float(str(risk.rows(much, high)[-1]["shown by the audit"]).removeprefix("≤ ")) >= much.wrong_if_rare
+    assert float(str(rare["proven limit"]).removeprefix("≥ ")) <= high.wrong_if_rare
     blind = risk.rows(risk.risk_from_mu(0.0), high)
     assert {str(row["shown by the audit"]) for row in blind} == {"not shown"}
     assert risk.in_words("replace-label", risk.risk_from_mu(0.0), None) == ""
     assert "at most 74 times in 100" in risk.in_words("replace-label", risk.risk_from_mu(0.0), high)
-    assert {str(row["allowed by theory"]) for row in risk.rows(low, None)} == {"no bound"}
+    assert {str(row["proven limit"]) for row in risk.rows(low, None)} == {"no bound"}
     often = "the best guess between two labels is right"
     assert (
-        risk.in_words("replace-label", low, high)
-        == f"{often} 60 (measured) to 74 (by theory) times in 100 (a coin: 50)"
+        risk.in_words("replace-label", low, high) == f"{often} 60 (measured) to 74 (proven) times in 100 (a coin: 50)"
     )
     unlimited = f"{often} at least 60 times in 100, and no theory sets a limit (a coin: 50)"
     assert risk.in_words("replace-label", low, None) == unlimited
@@ -125,7 +129,7 @@ def test_what_is_claimed_stands_beside_what_the_audit_shows_where_that_is_more()
     low, high = risk.risk_from_mu(0.5523), risk.risk_from_mu(1.2573)
     gaussian = Privacy(claimed=1.0, delta=1e-5, given="given Gaussian noise")
     words = risk.in_words("replace-label", low, high, risk.by_claim(gaussian))
-    assert words.endswith("60 (measured) to 74 (by theory) times in 100 (claim, if Gaussian: 56; coin: 50)")
+    assert words.endswith("60 (measured) to 74 (proven) times in 100 (claim, if Gaussian: 56; coin: 50)")
     # Any mechanism of (1, 1e-5): e / (1 + e) = 0.7311, which 0.6088 does not break.
     any_noise = risk.by_claim(Privacy(claimed=1.0, delta=1e-5))
     assert any_noise.right == pytest.approx(math.e / (1.0 + math.e), abs=1e-5)

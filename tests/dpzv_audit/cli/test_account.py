@@ -271,7 +271,7 @@ def test_a_composition_claims_no_epsilon_of_one_of_its_channels(run, tmp_path):
 
 def test_labels_that_a_defence_privatises_have_a_page_too(run, tmp_path):
     text, stored = page(run, tmp_path, "--defence label-rr --defence-set epsilon=2")
-    assert "**Bounded: ε ≤ 2 at δ = 1e-05 against the client, one label changed.**" in text
+    assert "**Bounded: ε ≤ 2 at δ = 1e-05 against one curious client, one label changed.**" in text
     assert "dpzv-audit audit defence label-rr" in text
     assert stored["release"]["epsilon"] == 2.0
 

@@ -42,7 +42,9 @@ def test_known_noise_against_a_client(answer):
 def test_words_name_value_target_and_check(run):
     text = " ".join(run(f"--epsilon 1 --adversary client {SIZES}").out.split())
     assert "sigma = 5.858" in text
-    assert "epsilon = 1, delta = 1e-05 against the client (replace-label): the least sigma that meets it" in text
+    assert (
+        "epsilon = 1, delta = 1e-05 against one curious client (replace-label): the least sigma that meets it" in text
+    )
     assert "Checked forward: gdp-exact gives epsilon <= " in text
 
 

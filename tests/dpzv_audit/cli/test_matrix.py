@@ -288,7 +288,7 @@ def test_the_sentence_counts_failures():
         in text
     )
     many = {**measured, "trainings": 9, "over_low": 0.3, "over_high": 0.7}
-    assert "single trainings 0.450 to 0.550; mean of further trainings 0.300 to 0.700)" in sentence([many], 9)
+    assert "0.500 (mean of further trainings 0.300 to 0.700)" in sentence([many], 9)
     unsure = {**measured, "method": "n", "success": 1.0, "damage": 1.0, "clear": False}
     assert "The worst is a by the client on m" in sentence([unsure, measured], 3)
     assert "negative controls" not in text

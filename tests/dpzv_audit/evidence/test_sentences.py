@@ -107,9 +107,9 @@ def trained(value, low, high, count, least, most, limits=(None, None)):
         ),
         (
             trained(0.9, 0.89, 0.91, 16, 0.3, 1.0, (0.6, 0.97)),
-            "(89.0% to 91.0% across records; 16 single trainings 30.0% to 100.0%; mean of further trainings 60.0% to "
-            "97.0%). This is above the 10.7% of guessing in each training and not clearly above or below the 78.0% of "
-            "b. After training on shuffled labels it finds 10.0% of the true ones. ",
+            "finds 90.0% of labels (mean of further trainings 60.0% to 97.0%). This is above the 10.7% of guessing in "
+            "each training and not clearly above or below the 78.0% of b. After training on shuffled labels it finds "
+            "10.0% of the true ones. ",
         ),
         (
             # One training that found little: of these it is not said, of their average it is.
@@ -145,7 +145,9 @@ def test_a_claim_that_fell_comes_before_an_attack_that_found_nothing():
     fell = fell.model_copy(update={"adversary": "client", "confidence": 0.95})
     nothing = outcome(interval(0.1, 0.09, 0.11), {}, metric="labels found", chance=0.1)
     text = said("attack", "it", "client", nothing, None, LEAST_TRAININGS, fell)
-    assert text.startswith("The audit shows epsilon of at least 2 against the client (95% confidence), which refutes")
+    assert text.startswith(
+        "The audit shows epsilon of at least 2 against one curious client (95% confidence), which refutes"
+    )
     assert text.count("refutes the claimed epsilon of 1") == 1
     assert text.endswith("After training on shuffled labels it finds 10.0% of the true ones.")
 
