@@ -231,7 +231,7 @@ def published_simulation(result: Simulated) -> Simulated:
     seeded: list[Seeded] = [] if result.noise is None else ["noise"]
     if random_batches(result.config.get("sampler")):
         seeded.append("batches")
-    words = "No bound covers anything in this folder: it is for the auditor alone."
+    words = "No bound covers the files in this folder: they are for the auditor alone."
     public = ("/attack", "/adversary", "/metric", "/attack_setting", "environment.json")
     published = _section(words, {}, there | _seed_of(seeded), public)
     return result.model_copy(update={"published": published})
