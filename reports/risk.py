@@ -117,8 +117,8 @@ def at_least(privacy: "Privacy", tradeoff: "Tradeoff | None") -> tuple[Risk | No
     if best is not None and best.mu_lower is not None and best.mu_lower < math.inf and not best.assumes:
         basis = privacy.given or "from the Gaussian curve that the audit shows"
         # The largest of several bounds holds at the confidence of all together.
-        confidence = min(best.confidence, privacy.confidence or 1.0)
-        return risk_from_mu(max(0.0, best.mu_lower)), f"{basis}, at {percent(confidence)} confidence"
+        all_together = min(best.confidence, privacy.confidence or 1.0)
+        return risk_from_mu(max(0.0, best.mu_lower)), f"{basis}, at {percent(all_together)} confidence"
     if tradeoff is None or not tradeoff.empirical_high:
         return None, ""
     confidence = "" if tradeoff.confidence is None else f", at {percent(tradeoff.confidence)} confidence"
