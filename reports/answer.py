@@ -73,6 +73,7 @@ def _(result: AttackResult) -> Answer:
     return Answer(
         judgement=_beyond(head_of(result), _untested(result)),
         subject=_subject(result, result.adversary),
+        condition=_condition(result),
         facts=_facts(result),
         caption=f"Attacks{count}",
         rows=_of_one_metric(
@@ -97,6 +98,7 @@ def _(result: AuditResult) -> Answer:
     return Answer(
         judgement=_beyond(head_of(result), _UNTESTED),
         subject=_subject(result, result.adversary),
+        condition=_condition(result),
         facts=_facts(result) | _choices(result.game),
         checks=_limit(result.privacy),
     )
@@ -181,6 +183,16 @@ def _(result: VerifyResult) -> Answer:
         more=f"{words.total()} more claims in the report: {others}" if others else "",
         checks=_of_file(result),
     )
+
+
+def _condition(result: RunResult) -> str:
+    """Return whether the noise is Gaussian that a verdict takes so, as far as the configuration says it."""
+    kinds = {"grid": "Gaussian noise, rounded to a fine grid", "float": "Gaussian noise"}
+    verdict = judged(result.privacy)
+    kind = kinds.get(str(result.config.get("noise")), "")
+    if verdict is None or "Gaussian" not in (verdict.given or "") or not kind:
+        return ""
+    return f"This method is configured to add {kind}."
 
 
 def _choices(game: Mapping[str, object]) -> dict[str, str]:

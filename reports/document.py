@@ -121,6 +121,7 @@ class Answer:
     Attributes:
         judgement: The verdict, its object, notes and the next step.
         subject: The system and the attacker, in a sentence or two.
+        condition: On pages, whether what a verdict takes as given is so, as a sentence; "" for none.
         facts: What was measured, what is proven, and what both mean, by name.
         caption: What the rows are, as "Attacks, 16 trainings".
         rows: The strongest attacks, or the claims, the gravest first.
@@ -131,6 +132,7 @@ class Answer:
 
     judgement: Judgement
     subject: str = ""
+    condition: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)
     caption: str = ""
     rows: Sequence[Row] = ()

@@ -252,7 +252,7 @@ def _fix(result: RunResult) -> NextStep:
         if isinstance(result, AuditResult) and "hunted" in result.game:
             return NextStep(f"Find the fault that this variant shows, or withdraw the claim: {why}.")
         return NextStep(f"Withdraw the claim: {why}.")
-    instead = f"Claim ε ≤ {upper_bound(privacy.upper, privacy.claimed)} (data owners decide), or add noise"
+    instead = f"Data owners decide: claim ε ≤ {upper_bound(privacy.upper, privacy.claimed)}, or add noise"
     if {word.partition("=")[0] for word in words} & _NOT_CALIBRATED or words[1:3] == ["audit", "defence"]:
         return NextStep(f"{instead}.")
     parts: dict[str, object] = {"--epsilon": privacy.claimed, "--delta": privacy.delta}

@@ -365,13 +365,25 @@ def test_anyone_who_sees_a_view_has_no_article(results):
     assert page.title == "dpzv-sound audited, against anyone who sees its output"
 
 
+def test_what_a_verdict_takes_as_given_is_said_to_be_configured(results):
+    attack = copy.deepcopy(results["attack"])
+    assert answer_of(read(attack)[0]).condition == ""  # nothing is taken as given
+    attack["privacy"]["judged"]["given"] = "given Gaussian noise"
+    for noise, words in {"grid": "Gaussian noise, rounded to", "float": "add Gaussian noise.", "other": ""}.items():
+        attack["config"]["noise"] = noise
+        condition = answer_of(read(attack)[0]).condition
+        assert words in condition
+        assert bool(condition) == bool(words)
+        assert condition in to_html(report_content(read(attack)[0]))
+
+
 def test_a_system_without_a_top_model_is_one_in_its_subject(results):
     attack = copy.deepcopy(results["attack"])
     assert answer_of(read(attack)[0]).subject.startswith("dpzv on digits. ")
     attack["config"]["top_model"] = False
     answer = answer_of(read(attack)[0])
     assert answer.subject.startswith("dpzv on digits, no top model. ")
-    assert answer.judgement.step.words == "Claim ε ≤ 5.82 (data owners decide), or add noise"
+    assert answer.judgement.step.words == "Data owners decide: claim ε ≤ 5.82, or add noise"
 
 
 @pytest.mark.parametrize(
