@@ -20,7 +20,8 @@ from .core.config import Delta, TrainingConfig, rounds_of
 from .core.context import RunContext, TrainingData
 from .core.federation import Federation
 from .core.joining import joined
-from .core.noise import GaussianNoise, Grid, outer_steps, unit_steps
+from .core.logistic import GRID_BITS, ClippedSums, PrivateDescent, rows_of
+from .core.noise import GaussianNoise, Grid
 
 RATE_GRID = (0.005, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Server rates that the tuned control tries beside the method's own."""
@@ -107,12 +108,6 @@ def tuned_frozen_clients(
     return tried[0], max(tried, key=lambda control: control.train_accuracy)
 
 
-# Records at a time in double precision.
-_ROWS = 4096
-# Finer than a server's gradient: all records are in one batch, and their directions are made once for all steps.
-_BITS = 28
-
-
 class PrivateControlConfig(BaseModel):
     """How the server of frozen clients is trained, and for which guarantee."""
 
@@ -156,44 +151,28 @@ def _one(data: TrainingData, config: PrivateControlConfig, context: RunContext) 
     fed = Federation(data, TrainingConfig(batch_size=1, embedding=config.embedding), context)
     rows = _features(fed, data.features, config.feature_scale)
     sigma = control_sigma(config)
-    grid = Grid.fit(config.clip, sigma, bits=_BITS, records=len(rows))
-    # Whole numbers of at most 2^12: two bytes hold them, which for 60,000 records is worth it.
-    directions = (unit_steps(some[None].double(), grid)[0][0] for some in rows.split(_ROWS))
-    units = torch.cat([some.to(torch.int16) for some in directions])
+    grid = Grid.fit(config.clip, sigma, bits=GRID_BITS, records=len(rows))
     shape = rows.shape[1], data.classes
-    noise = GaussianNoise(sigma, fed.streams, shape=shape, purpose=Purpose.SERVER_NOISE, grid=grid)
-    weights = torch.zeros(shape, dtype=fed.dtype, device=fed.device)
-    velocity = torch.zeros_like(weights)
+    weights = torch.zeros(1, *shape, dtype=fed.dtype, device=fed.device)
+    descent = PrivateDescent(
+        ClippedSums(rows[None], config.clip, grid),
+        data.labels.expand(1, -1),
+        GaussianNoise(sigma, fed.streams, shape=shape, purpose=Purpose.SERVER_NOISE, grid=grid),
+        config.rate,
+        config.momentum,
+        weights,
+        torch.zeros_like(weights),
+        grid.step,
+    )
     for _ in range(config.steps):
-        steps = clipped_gradient_steps(rows, units, data.labels, weights, grid)
-        steps = (steps + noise.next()[0]).mul_(grid.step / len(rows))
-        velocity = velocity.mul_(config.momentum).add_(steps)
-        weights -= config.rate * velocity
-    return _features(fed, data.test_features, config.feature_scale) @ weights
+        descent.move(descent.noised())
+    return _features(fed, data.test_features, config.feature_scale) @ weights[0]
 
 
 def _features(fed: Federation, blocks: Sequence[Tensor], scale: float) -> Tensor:
     """Return `scale` (h(x) - h(0)) of all clients side by side and a last column of ones, (n, M * width + 1)."""
     parts = []
     for client, block in zip(fed.clients, blocks, strict=True):
-        blank = fed.embed_all(client, torch.zeros_like(block[:1]))[0]
-        parts.append(fed.embed_all(client, block)[0].sub_(blank).mul_(scale))
-    return torch.cat([*parts, torch.ones_like(parts[0][:, :1])], 1)
-
-
-def clipped_gradient_steps(rows: Tensor, units: Tensor, labels: Tensor, weights: Tensor, grid: Grid) -> Tensor:
-    """Sum over records of the gradient of softmax regression, each clipped and in whole steps of `grid`; (d, classes).
-
-    A record's gradient is x (p - y)^T, whose norm is |x| |p - y|: no record's own gradient is ever formed. `units` are
-    the directions of `rows` in whole steps (`mechanisms.core.noise.unit_steps`).
-    """
-    residuals = torch.softmax(rows @ weights, 1)
-    residuals[torch.arange(len(rows), device=rows.device), labels] -= 1.0
-    norms = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
-    (steps,) = outer_steps([residuals[None].double()], [norms[None, :, None]], grid)
-    # A coarse grid's come in single precision, in which the sum over so many records would not be exact.
-    exact = steps[0].to(torch.float64)
-    total = exact.new_zeros(weights.shape)
-    for some, own in zip(units.split(_ROWS), exact.split(_ROWS), strict=True):
-        total += some.to(torch.float64).T @ own
-    return total
+        blank = fed.embed_all(client, torch.zeros_like(block[:1]))
+        parts.append(fed.embed_all(client, block).sub_(blank).mul_(scale))
+    return rows_of(parts)[0]

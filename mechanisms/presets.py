@@ -20,7 +20,7 @@ LEARNED_DEFAULTS: dict[str, dict[str, dict[str, object]]] = _TABLES["learned"]
 def dataset_defaults(
     dataset: str, spec: "MethodSpec", *, transformer: bool = False, preset: Preset = "paper"
 ) -> dict[str, object]:
-    """Return the data set's settings that the method of `spec` has and does not set itself.
+    """Return the data set's settings that the method of `spec` uses and does not set itself.
 
     With a pre-trained `transformer`, without the model and the rates that are those of a bag of embeddings. The
     `preset` `paper` leaves all else at the method's own values, those of its paper; `learned` takes settings under
@@ -33,6 +33,5 @@ def dataset_defaults(
         defaults |= GRADIENT_DEFAULTS.get(dataset, {})
     if preset == "learned":
         defaults |= LEARNED_DEFAULTS.get(spec.name, {}).get(dataset, {})
-    return {
-        key: value for key, value in defaults.items() if key in spec.config.model_fields and key not in spec.defaults
-    }
+    known = spec.config.model_fields.keys() - spec.config.unused.keys() - spec.defaults.keys()
+    return {key: value for key, value in defaults.items() if key in known}

@@ -156,5 +156,5 @@ class AttackSetting(Training):
         Batches are as large as here where `options` do not say.
         """
         spec = METHODS[method]
-        config = spec.configure(**{"batch_size": self.config.batch_size, **options})
+        config = spec.configure(**spec.used({"batch_size": self.config.batch_size}) | dict(options))
         return replace(self, method=spec, config=config, clients=(), **changes)

@@ -46,6 +46,10 @@ NO_NOISE = Refusal("no noise is added to this channel; only czofo-theorem speaks
 """CZOFO's estimates, to which no noise is added: no accountant but its own theorem speaks of them."""
 
 
+_ROWS = "each record has a separate row in each message, which no sum hides"
+_VECTORS = "no trusted accountant here for sampled sums of vectors of which one is replaced"
+
+
 @dataclass(frozen=True)
 class AccountantQuery:
     """What an accountant is asked: an epsilon at `delta` of `release`, against `adversary`, under `neighbours`.
@@ -143,8 +147,8 @@ class AccountantQuery:
                 certain.append(mu * count**0.5)
             elif release.sampler not in amplified:
                 return _no_accountant([release.sampler])
-            elif release.channel != "scalar":
-                return Refusal("each record has a separate row in each message, which no sum hides")
+            elif release.channel != "scalar" and (replaced or release.channel != "model"):
+                return Refusal(_VECTORS if release.channel == "model" else _ROWS)
             elif release.participation_cap is not None and release.participation_cap < release.rounds:
                 return Refusal(f"a participation cap makes the sampling no longer {release.sampler}")
             else:

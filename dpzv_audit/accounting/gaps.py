@@ -51,11 +51,13 @@ def treatment(
     ids: IdsVisibility = "secret",
     channel: Channel = "scalar",
     public_rate: bool = False,
+    clear_uploads: bool = False,
 ) -> GapCell:
     """Return the cell of `adversary`, `neighbours` and `sampler`; `ids` matters to the eavesdropper alone.
 
     `public_rate`: the sampling rate and the number of rounds are constants, not B/D and epochs x floor(D/B); it matters
-    to `add-remove` alone. Raises `InputError` for an unknown name.
+    to `add-remove` alone. `clear_uploads` matters to the eavesdropper, where more than a label may differ. Raises
+    `InputError` for an unknown name.
     """
     query = {"adversary": adversary, "neighbours": neighbours, "sampler": sampler, "channel": channel}
     for (name, value), allowed in zip(query.items(), (ADVERSARY_NAMES, NEIGHBOURS, SAMPLERS, CHANNELS), strict=True):
@@ -68,6 +70,8 @@ def treatment(
         case = own if adversary == "server" else "clear-labels"
     elif adversary == "server":
         case = "server"
+    elif clear_uploads and adversary == "eavesdropper" and neighbours != "replace-label":
+        case = "clear-uploads"
     elif removed and channel == "gradient":
         case = "row"
     elif removed and known:
@@ -100,6 +104,7 @@ def cell_of(release: Release, adversary: AdversaryName, neighbours: NeighbourRel
         ids=release.ids,
         channel=release.channel,
         public_rate=release.sample_rate is not None,
+        clear_uploads=release.clear_uploads,
     )
 
 

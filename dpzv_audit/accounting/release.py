@@ -21,7 +21,7 @@ takes part (`mechanisms.core.config`, `dpzv_audit.games.transcript`), and what s
 ClipRule = Literal["symmetric", "paper-one-sided"]
 ServerUpdate = Literal["sgd", "zo", "frozen", "dp-sgd", "dp-zo", "joint-zo", "released", "none"]
 IdsVisibility = Literal["secret", "public"]
-Channel = Literal["scalar", "gradient", "embedding", "zo-gradient"]
+Channel = Literal["scalar", "gradient", "embedding", "zo-gradient", "model"]
 ClipScope = Literal["record", "batch"]
 ClientUpdate = Literal["zeroth-order", "first-order", "frozen"]
 NoiseForm = Literal["exact", "grid", "float"]
@@ -31,6 +31,7 @@ CHANNELS: dict[Channel, str] = {
     "scalar": "the noised mean of clipped loss differences, from the server to a client",
     "gradient": "a noised row per record of clipped partial gradients, from the server to a client",
     "embedding": "a noised row per record of clipped embeddings, from a client to the server",
+    "model": "the noised sum of clipped gradients of a batch, by which a released model moves; no message carries it",
     "zo-gradient": "CZOFO's gradient estimate, to which no noise is added: the direction is meant to hide it",
 }
 REPLACES: frozenset[str] = frozenset({"replace-label", "replace-record"})
@@ -48,8 +49,9 @@ class Release:
     """`rounds` noisy messages of ALL parties on one side, each about one batch.
 
     The scalar channel sends Delta = (1/B) sum_i clip_C(delta_i) + N(0, sigma^2), with B public and fixed; the gradient
-    and embedding channels send a row clip_C(v_i) + N(0, sigma^2 I) for each record of the batch. Raises `InputError`
-    naming the field and its allowed range.
+    and embedding channels send a row clip_C(v_i) + N(0, sigma^2 I) for each record of the batch. The model
+    channel has sum_i clip_C(g_i) + N(0, sigma^2 I) for each step of a model. Raises `InputError` naming the field and
+    its allowed range.
 
     Attributes:
         batch_size: B, at most `dataset_size`: the public divisor, and where the sampler is `poisson` the expected size
@@ -82,6 +84,7 @@ class Release:
         own_rounds_only: `rounds` counts one of several clients' rounds alone, which is too few for every adversary.
         ids: Whether batch ids travel where an eavesdropper can read them.
         padded: Messages have one length whatever the size of the batch.
+        clear_uploads: Clients' uploads, functions of their features alone, travel where an eavesdropper reads them.
         secret_batches: Hidden batches reach later messages, or other records' numbers, otherwise than through what is
             released. Amplification by sampling assumes that they do not; see `batches_reach_further`.
         client_update: How clients step; `first-order` chains what they receive with derivatives at their clear
@@ -120,6 +123,7 @@ class Release:
     own_rounds_only: bool = False
     ids: IdsVisibility = "secret"
     padded: bool = False
+    clear_uploads: bool = False
     secret_batches: bool = False
     client_update: ClientUpdate = "zeroth-order"
     noise: NoiseForm = "exact"

@@ -12,6 +12,7 @@ from ..games.fitting import FittedScore, fit_score
 from ..games.planted import Planted, Trials, planted_named
 from ..games.real import RealTrials
 from ..games.scores import GameScores, scored_by
+from ..games.sums import SumTrials
 from ..games.transcript import DrawnTrials
 from ..statistics.panel import PLANNED_SHARE, Panel
 from .file import (
@@ -86,6 +87,13 @@ def _planted_pool(trials: Trials, pairs: int, blocks: int) -> Pool:
         draw=draw,
         pairs=pairs,
         trials=2 * pairs,
-        gaussian=trials.exactly_gaussian if isinstance(trials, DrawnTrials) else trials.game.knows_ids,
-        stored=isinstance(trials, RealTrials),
+        gaussian=_is_gaussian(trials),
+        stored=isinstance(trials, RealTrials | SumTrials),
     )
+
+
+def _is_gaussian(trials: Trials) -> bool:
+    """Return whether the scores may be Gaussian by construction; those of sums are where every run tells as much."""
+    if isinstance(trials, DrawnTrials):
+        return trials.exactly_gaussian
+    return isinstance(trials, SumTrials) or trials.game.knows_ids

@@ -170,7 +170,7 @@ def audit_method(
     """
     from mechanisms.core.context import Deployment
 
-    from ..evidence.auditing import audit_outcome, one_run_outcome, simulated_outcome
+    from ..evidence.auditing import audit_outcome, one_run_outcome, simulated_outcome, sums_outcome
     from ..evidence.bounding import affordable_runs
 
     changed = flags_set(ctx)
@@ -194,9 +194,14 @@ def audit_method(
         audited = choose(training, data, quiet=output.quiet, seed=game.seed, device=device)
         by = adversary or audited.method.protection(audited.config).faced
         against = adversary_named(by)
+        sums = "sums" in audited.method.games(audited.config).played
         if game.runs is None:
-            plan = replace(plan, runs=affordable_runs(audited.rounds))
-        play = partial(audit_outcome, audited, against)
+            # A step that reads all records takes as long as so many of a batch.
+            weight = max(1, audited.records // 512) if sums else 1
+            plan = replace(plan, runs=affordable_runs(audited.rounds * weight))
+        play = partial(sums_outcome if sums else audit_outcome, audited, against)
+        if canaries is not None and sums:
+            raise InputError(f"leave it out: {audited.method.name} releases no scalars", "canaries", canaries)
         if canaries is not None:
             play = partial(one_run_outcome, audited, against, canaries=canaries)
     carried_out(play, plan, "audit", game, output)

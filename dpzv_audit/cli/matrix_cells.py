@@ -250,7 +250,7 @@ def _setting(task: CellTask) -> AttackSetting:
         training = TrainingFlags(
             method=key.method,
             epochs=flags.epochs,
-            batch_size=flags.batch_size,
+            batch_size=flags.batch_size if method_named(key.method).used({"batch_size": None}) else None,
             epsilon=None if defence else key.epsilon,
             settings=settings,
             defence=defence,

@@ -57,7 +57,7 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
         data_dir DIR: Folder with the original files. By default the one that DPZV_AUDIT_DATA names.
     Release:
         clients M: Number of clients, which take turns.
-        channel NAME: What carries the noise; scalar by default. scalar, gradient, embedding or zo-gradient.
+        channel NAME: What carries the noise; scalar by default. scalar, gradient, embedding, model or zo-gradient.
         directions Q: Messages per round about the same batch.
         whole_data_rounds N: Messages about every record. Examples are those that first fill the server's table.
         clip_rule NAME: symmetric (default) or paper-one-sided.
@@ -82,6 +82,7 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
         seeded_batches: The batches follow from such a seed. Use it for a seed that others choose too.
         own_rounds_only: --rounds counts the rounds of one client only.
         padded: Messages have one length for all batch sizes.
+        clear_uploads: Uploads of features can be read on the wire.
     Execution:
         seed N: Seed of everything but secret noise.
     """

@@ -19,6 +19,7 @@ from ..games.mechanism import MechanismTrials
 from ..games.planted import Planted
 from ..games.real import RealTrials, play_one_run
 from ..games.scores import GameScores
+from ..games.sums import SumTrials
 from ..games.system import FIT_TRAININGS, TRAININGS, SystemGame, given_labels, system_game
 from ..games.transcript import DrawnTrials, SimulatedTrials
 from ..results import AuditResult, Data, Plain, PlantedGame, PlantedResult, PlantedRow, Privacy
@@ -26,7 +27,17 @@ from ..runs import versions
 from ..statistics.estimators import audit_scores, can_refute
 from ..statistics.panel import Panel
 from .bounding import NEIGHBOURS, AuditPlan, Bounded, bounded_by, wealth_by_pairs
-from .privacy import Claimed, check_noise, game_of, noised, privacy_of, privacy_of_system, section, tradeoff_of
+from .privacy import (
+    Claimed,
+    check_noise,
+    game_of,
+    noised,
+    privacy_of,
+    privacy_of_system,
+    section,
+    section_of_channel,
+    tradeoff_of,
+)
 from .sections import Provenance, configured, provenance, published_simulation
 from .sentences import said
 from .verdict import Theory, decide, largest_gating
@@ -89,6 +100,38 @@ def audit_outcome(training: Training, adversary: AdversaryName, audit: AuditPlan
 def _trials_of(training: Training, adversary: AdversaryName, audit: AuditPlan) -> RealTrials:
     game = game_of(training.method, noised(training.method, training.config), adversary, audit)
     return RealTrials(game, training.dataset, training.seed, training.device)
+
+
+def sums_outcome(training: Training, adversary: AdversaryName, audit: AuditPlan) -> AuditOutcome:
+    """Play the game of a record on the noised sums of real trainings, and set what they prove beside the upper bounds.
+
+    Raises `InputError` for a game that is not played on sums, and an adversary against whom there is no bound.
+    """
+    for field, right in _OF_ONE_RUN.items():
+        if getattr(audit, field) != right:
+            raise InputError(f"use {right}: no other game is played on noised sums", field, getattr(audit, field))
+    method, config = training.method, training.config
+    protection = method.protection(config)
+    if not protection.draws:
+        raise InputError("the noise is 0 (‹sigma› 0 or ‹calibration› none, or labels are private); use more than 0")
+    if adversary not in protection.audience:
+        raise InputError(f"use one of {', '.join(protection.audience)}", "adversary", adversary)
+    trials = SumTrials(method, config, training.dataset, training.seed, training.device)
+    bounded = bounded_by(trials, audit, delta=protection.delta)
+    privacy = section_of_channel(training, training.deployment(), adversary, bounded)
+    out, inside = trials.labels
+    game: dict[str, Plain] = {
+        "mechanism": "real trainings",
+        "canary": f"record {CANARY}, whose label differs; a label is part of a record",
+        "labels": f"{out} in the world 'out', {inside} in 'in'",
+        "neighbours": privacy.neighbours or NEIGHBOURS,
+        "adversary": f"{adversary}, who is shown every noised sum, from which the released head follows",
+        "score": SCORES["replay"],
+        **bounded.scores.runs,
+        **bounded.facts,
+    }
+    facts = provenance(training, chunk=audit.chunk)
+    return _outcome(bounded, privacy, said("privacy", privacy), game, facts, warnings=bounded.scores.warnings)
 
 
 def simulated_outcome(

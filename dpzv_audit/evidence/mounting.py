@@ -80,7 +80,7 @@ def mounted(spec: AttackSpec, setting: AttackSetting, store: Store | None = None
         positive = partial(spec.positive_control, setting)
         controls["positive"] = once(store, "positive.json", Control, positive, again=again)
     accuracies = dict(measured.utility.controls)
-    if setting.method.capabilities.simulated:
+    if setting.method.capabilities.simulated and setting.config.clients_learn:
         # The same training with frozen clients: what the clients' own learning adds nothing to.
         frozen = partial(_frozen, spec, setting, measured.at_once)
         accuracies["frozen-clients"] = once(store, "frozen-clients.json", ControlAccuracy, frozen, again=again)

@@ -74,7 +74,7 @@ def privacy_sections(
         return _of_labels(training, deployment, labels, adversary, warnings=warnings), None
     noised = scalar_config(method, config)
     if noised is None and adversary in method.protection(config).audience:
-        return _of_channel(training, deployment, adversary, warnings=warnings), None
+        return section_of_channel(training, deployment, adversary, warnings=warnings), None
     if noised is None or plan is None or plan.sigma == 0.0:
         method.check_noise(config, clients=deployment.clients)
         protection = method.protection(config)
@@ -191,7 +191,7 @@ def privacy_of_system(training: Training, adversary: AdversaryName, bounded: Bou
     method = training.method
     protection = method.protection(training.config)
     if adversary in protection.audience and protection.neighbours == NEIGHBOURS:
-        return _of_channel(training, training.deployment(), adversary, bounded, epsilon)
+        return section_of_channel(training, training.deployment(), adversary, bounded, epsilon)
     return section(
         Theory(unaccounted=NO_RELEASE),
         Claimed(epsilon, protection.delta, adversary, NEIGHBOURS),
@@ -240,7 +240,7 @@ def own_release(method: MethodSpec, config: TrainingConfig, deployment: Deployme
     return next(iter(method.releases(config, deployment)), None)
 
 
-def _of_channel(
+def section_of_channel(
     training: Training,
     deployment: Deployment,
     adversary: AdversaryName,

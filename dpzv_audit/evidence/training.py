@@ -110,7 +110,8 @@ def train_result(
         raise InputError(f"{method.name} {rule}")
     source: NoiseSource | None = (noise_seed if noise_seed is not None else "os") if draws and not own else None
     trained, at_once, staleness = _trained(training, trials, source, checkpoints, reporter)
-    frozen = _frozen_clients(training, trials, at_once, confidence, reporter) if controls and not own else {}
+    learning = not own and config.clients_learn
+    frozen = _frozen_clients(training, trials, at_once, confidence, reporter) if controls and learning else {}
     utility = utility_section(trained, dataset, frozen, confidence)
     secrets = method.secrets(config, training.deployment())
     seeded: set[Seeded] = set()

@@ -25,15 +25,19 @@ from mechanisms.core.context import Deployment
 from mechanisms.core.scalars import ScalarConfig, scalar_config, scalar_release
 from mechanisms.core.streams import cyclic
 from mechanisms.methods.dpzv import DPZV
+from mechanisms.methods.fixed_features import SPEC as FIXED
 
 from ..accounting import Release, sigma_from_paper, upper_bounds
 from ..base.errors import unknown_name
 from ..base.findings import AdversaryName, NeighbourRelation, UpperBound, VerdictWord
+from ..base.seeds import Purpose, stream
 from ..data import load
+from ..data.vertical import Records, VerticalDataset
 from . import zeroth_order
 from .arrays import Bools, Floats
-from .game import Canary, Game, GameAdversary
+from .game import CANARY, Canary, Game, GameAdversary
 from .real import RealTrials
+from .sums import SumTrials
 from .transcript import Draw, DrawnTrials, Sampling, SimulatedTrials, World, mixture_score
 from .zeroth_order import BATCH, DELTA, EPSILON, PASSES, RECORDS, UNIT, calibrated
 
@@ -75,7 +79,7 @@ def claimed_view(rounds: int) -> Release:
     return replace(CLAIMED, rounds=rounds * STEPS, participations=rounds, sigma=sigma_of(rounds))
 
 
-Trials = RealTrials | SimulatedTrials | DrawnTrials
+Trials = RealTrials | SimulatedTrials | DrawnTrials | SumTrials
 
 
 @dataclass(frozen=True)
@@ -449,9 +453,60 @@ drawn(23, zeroth_order.STEPS, gaussian=True, name="dp-zo")(zeroth_order.as_desig
 
 
 @played
+def private_descent(seed: int) -> PlantedCase:
+    """Descend in eight steps on 32 records, with noise for all steps and for a record that is replaced."""
+    return _descended(seed)
+
+
+@played
+def private_descent_halved(seed: int) -> PlantedCase:
+    """Draw noise for a sensitivity of C, where a replaced record moves a sum by 2C."""
+    return _descended(seed, sigma=_DESCENT.sigma / 2.0)
+
+
+@played
+def private_descent_step(seed: int) -> PlantedCase:
+    """Draw in each of eight steps the noise that one step takes."""
+    return _descended(seed, sigma=_DESCENT.sigma / _STEPS_OF_DESCENT**0.5)
+
+
+@played
 def paper_secret_ids(seed: int) -> PlantedCase:
     """Draw from the paper's formula at that size, against an eavesdropper of padded Poisson batches: nearly right."""
     return _simulated(replace(_by_the_paper(), sampler="poisson", padded=True), seed)
+
+
+_STEPS_OF_DESCENT = 8
+_FEATURES: dict[str, Any] = {
+    "epochs": _STEPS_OF_DESCENT,
+    "embedding": 4,
+    "logit_noise": 0.1,
+    "features": "columns",
+    "dtype": "float64",
+}
+"""Steps so short that the canary's gradient is at the clip in all of them."""
+_RECORDS_OF_DESCENT = 100
+"""Number of the stream of its records, past those of all mechanisms."""
+(_DESCENT,) = FIXED.releases(FIXED.configure(**_FEATURES), Deployment(records=BATCH, clients=1))
+
+
+def _descended(seed: int, sigma: float = _DESCENT.sigma) -> PlantedCase:
+    """Return the game of real trainings of `fixed-features` with this noise, for the claim of its defaults."""
+    config = FIXED.configure(**_FEATURES, sigma=sigma)
+    return PlantedCase(EPSILON, DELTA, _DESCENT, {"": SumTrials(FIXED, config, _few_records(), seed)})
+
+
+@cache
+def _few_records() -> VerticalDataset:
+    """Return one client's four numbers of 32 records of two classes; those of the canary are as large as may be."""
+    generator = stream(0, Purpose.SIMULATION, _RECORDS_OF_DESCENT)
+
+    def drawn_records(count: int) -> Records:
+        features = generator.uniform(size=(count, 4)).astype(np.float32)
+        features[CANARY] = 1.0
+        return Records(features=(features,), labels=generator.integers(2, size=count))
+
+    return VerticalDataset("simulated", drawn_records(BATCH), drawn_records(8), 2, "one block", {})
 
 
 def _by_the_paper(clients: int = 1) -> Release:

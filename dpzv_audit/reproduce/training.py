@@ -324,8 +324,11 @@ def controls_part(setting: Setting, config: TrainingConfig, dataset: VerticalDat
     """Return frozen clients at the row's server rate, and at the rate that does best in training over a grid.
 
     The rate is chosen by training accuracy in runs of at most `TUNING_EPOCHS` of the paper's epochs, and the control
-    then trained for the row's own length. Rows of one length and one server share their controls.
+    then trained for the row's own length. Rows of one length and one server share their controls. Clients that never
+    learn have no such control.
     """
+    if not config.clients_learn:
+        return {}
     short = config.model_copy(update={"epochs": min(config.epochs, TUNING_EPOCHS * passes)})
     rates = rates_tried(config)
     done = setting.stage("frozen clients", len(rates) + 2)
@@ -339,6 +342,8 @@ def controls_work(
     config: TrainingConfig, dataset: VerticalDataset, passes: int, rehearsal: Rehearsal
 ) -> dict[str, float]:
     """Return the seconds of `controls_part` by what they follow from."""
+    if not config.clients_learn:
+        return {}
     rounds = rounds_of(config, len(dataset.train))
     rates = len(rates_tried(config))
     short = rounds * min(config.epochs, TUNING_EPOCHS * passes) / config.epochs

@@ -13,7 +13,7 @@ from typing import Any
 from mechanisms.core.capabilities import Capabilities, Traffic
 
 from ..accounting import Release
-from ..base.errors import InputError, check_delta
+from ..base.errors import InputError, check_delta, check_names
 from ..base.findings import AdversaryName
 from ..base.loading import function_at, module_at, printing_aside, short, words_of
 from ..data.vertical import VerticalDataset
@@ -45,7 +45,10 @@ def release_of(stated: Mapping[str, object], records: int, where: str = "") -> t
     settings: dict[str, Any] = {"dataset_size": records, "noise": "float", "delta": 1e-5, **stated}
     delta = settings.pop("delta")
     try:
-        return Release(**settings), check_delta("delta", delta)
+        release = Release(**settings)
+        # What no message carries, no rehearsal can hold against a training.
+        check_names("channel", [release.channel], CARRIES)
+        return release, check_delta("delta", delta)
     except TypeError as error:
         raise InputError(f"{where}: {words_of(error)}") from error
     except InputError as error:

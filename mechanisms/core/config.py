@@ -1,7 +1,7 @@
 """Settings that methods share, validated once and frozen; a method's own settings stand beside its run."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import (
@@ -52,6 +52,8 @@ class TrainingConfig(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+    unused: ClassVar[Mapping[str, str]] = {}
+    """Settings that mean nothing to a method, and why: they keep their defaults."""
 
     batch_size: int = Field(64, ge=1, le=limits.MOST_BATCH)
     """Records in a batch, B; the divisor of every batch mean."""
@@ -105,6 +107,9 @@ class TrainingConfig(BaseModel):
 
     def contradictions(self) -> Iterator[tuple[bool, str]]:
         """Yield what settings may not be together: whether they are, and the rule."""
+        for name, why in self.unused.items():
+            other = getattr(self, name) != TrainingConfig.model_fields[name].default
+            yield other, f"{name} does not apply: {why}"
         named = self.transformer is not None
         kind = self.client_model
         needs = "client_model transformer needs transformer: a folder, or a name on the Hugging Face hub"
@@ -176,6 +181,21 @@ class TrainingConfig(BaseModel):
     def label_free(self) -> FeatureKind | None:
         """Return which label-free features the clients' models are; None: models of other kinds."""
         return None
+
+    @property
+    def data_free(self) -> str | None:
+        """Return which data-free map the clients' models are (`mechanisms.core.fixed`); None: models of other kinds."""
+        return None
+
+    @property
+    def clients_learn(self) -> bool:
+        """Return whether clients' models move, so that a control with frozen clients is another training."""
+        return True
+
+    @property
+    def linear_head(self) -> bool:
+        """Return whether the server's top model is one linear layer."""
+        return False
 
     def check_clients(self, clients: int) -> None:
         """Raise `InputError` where the configuration is not of so many clients."""

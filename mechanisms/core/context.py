@@ -45,8 +45,8 @@ class RunContext:
         sampling: What batches, directions, shifts and starts are drawn from; None: the streams of `seed`.
         behaviours: Clients, by number from 1, that do not follow the protocol.
         plan: Schedule and noise of a scalar channel where they are decided already; None: the run decides them.
-        noised: Gets the sums without noise (`NoisedScalars.sums`) of a round, (K,), and returns them with noise of its
-            own; used to run both worlds in one stack.
+        noised: Gets the sums without noise of a round (`NoisedScalars.sums`, (K,), or `PrivateDescent.clear`), and
+            returns them with noise of its own; used to run both worlds in one stack.
         released: Maps a round's noised scalars (K,) to what goes out instead.
         channel: What the run sends its messages on; None: one of its own, which shows them to `observers`.
         progress: Hears of rounds within what is one step for the rest: a whole training of a system.

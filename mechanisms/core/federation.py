@@ -92,6 +92,7 @@ class Federation:
         self._steppers = {m: b for m, b in behaviours if isinstance(b, GradientBehaviour)}
         self.channel = Channel(context.observers) if context.channel is None else context.channel
         self.traffic: list[tuple[int, int]] = []
+        self._test_rows: Tensor | None = None
         client_models, server_model = architectures_of(data, config)
         self.width = config.embedding if config.top_model else data.classes
         self.numbers = range(1, len(data.features) + 1)
@@ -256,6 +257,11 @@ class Federation:
         chosen = self.data.selection
         return rows if chosen is None else rows.gather(1, chosen.unsqueeze(2).expand(-1, -1, self.width))
 
+    def embed_first(self, client: ClientState) -> Tensor:
+        """Return embeddings (N, width) of all records in the first replica, of models that are alike in all."""
+        parameters = ParameterStack(client.parameters.flat[:1], client.parameters.layout)
+        return embeddings_of(client.evaluator, parameters, client.features)[0]
+
     def put(self, message: Message) -> None:
         """Send embeddings (K, N, width) of all records, and keep what arrives in the table."""
         self._columns[message.sender - 1][:-1] = self.channel.send(message).flatten(0, 1)
@@ -292,7 +298,11 @@ class Federation:
 
     def test_metrics(self) -> tuple[np.ndarray, np.ndarray]:
         """Return whether each test record is classified right, (K, n), and the mean loss (K,), on fresh embeddings."""
-        rows = torch.cat(list(map(self.embed_all, self.clients, self.data.test_features)), 2)
+        rows = self._test_rows
+        if rows is None:
+            rows = torch.cat(list(map(self.embed_all, self.clients, self.data.test_features)), 2)
+        if self.config.data_free is not None:  # what is sent once does not move
+            self._test_rows = rows
         labels = self.data.test_labels.expand(self.stack, -1)
         logits = self.data.decoded(self.server.forward(self.server_parameters, rows))
         losses = cross_entropy(logits, labels).to(torch.float64).mean(1)

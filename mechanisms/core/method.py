@@ -94,7 +94,7 @@ class Protection:
     """
 
     words: str = "nothing: no noise is added anywhere"
-    channel: Literal["scalar", "embedding", "gradient"] | None = None
+    channel: Literal["scalar", "embedding", "gradient", "model"] | None = None
     audience: tuple[AdversaryName, ...] = ()
     neighbours: NeighbourRelation = "replace-label"
     draws: bool = False
@@ -135,10 +135,11 @@ class Differences:
 class Games:
     """Which games can be played on a configuration; where none can, `why_not` says why it is not auditable.
 
-    `scalars` are the games on DPZV's noised scalars; the configuration then extends `ScalarConfig`.
+    `scalars` are the games on DPZV's noised scalars; the configuration then extends `ScalarConfig`. `sums` is the game
+    on noised sums of clipped gradients (`dpzv_audit.games.sums`).
     """
 
-    played: tuple[Literal["scalars"], ...] = ()
+    played: tuple[Literal["scalars", "sums"], ...] = ()
     why_not: str = ""
 
 
@@ -219,6 +220,10 @@ class MethodSpec:
         if self.own_noise and not noise_options and _private_labels(options.get("defences")):
             defaults |= {"epsilon": None, "calibration": "none"}
         return build_config(self.config, defaults | options)
+
+    def used(self, options: Mapping[str, object]) -> dict[str, object]:
+        """Return those of the `options` that mean something to this method (`TrainingConfig.unused`)."""
+        return {name: value for name, value in options.items() if name not in self.config.unused}
 
     def start(self, data: TrainingData, config: TrainingConfig, context: RunContext) -> Run:
         """Return the run of `config` before its first round, noise calibrated and plan made.

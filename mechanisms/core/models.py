@@ -18,6 +18,7 @@ from dpzv_audit.base.errors import InputError
 from dpzv_audit.data.text import read_pretrained
 
 from .config import ClientModel, TrainingConfig
+from .fixed import fixed_map
 from .patches import FeatureKind, PatchFeatures, Shape, kind_for, regions_of
 
 GROUPS = 8
@@ -344,7 +345,8 @@ def default_architectures(
         return clients, _rest_of_resnet(shapes, width, classes)
     if not config.top_model:
         return clients, None
-    return clients, MLP((width * len(shapes), config.hidden, classes))
+    hidden = () if config.linear_head else (config.hidden,)
+    return clients, MLP((width * len(shapes), *hidden, classes))
 
 
 def feature_model(kind: FeatureKind, shape: Shape, width: int) -> MLP | Network:
@@ -360,10 +362,14 @@ def feature_model(kind: FeatureKind, shape: Shape, width: int) -> MLP | Network:
 
 
 def _client_model(config: TrainingConfig, shape: Shape, width: int, vocabulary: int | None) -> Architecture:
+    if config.label_free is not None and vocabulary is not None:
+        raise InputError("use local: token ids have no label-free features here", "bottoms", "features")
     if config.label_free is not None:
-        if vocabulary is not None:
-            raise InputError("use local: token ids have no label-free features here", "bottoms", "features")
         return feature_model(config.label_free, shape, width)
+    if config.data_free is not None and vocabulary is not None:
+        raise InputError("features: use a data set of numbers: token ids have no data-free features here")
+    if config.data_free is not None:
+        return GivenModel(fixed_map(config.data_free, shape, width))
     kind = config.client_model
     if kind == "auto":
         kind = _fitting(config, shape, vocabulary)

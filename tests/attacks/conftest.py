@@ -48,7 +48,7 @@ def small_setting(spec, method="dpzv", data=None, *, options=None, options_of_at
         base["calibration"] = "none"
     return AttackSetting(
         method=method,
-        config=method.configure(**{**base, **(options or {})}),
+        config=method.configure(**method.used(base) | (options or {})),
         dataset=data or random_dataset(),
         confidence=CONFIDENCE,
         options=options_of_attack or {},

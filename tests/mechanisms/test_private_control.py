@@ -4,12 +4,12 @@ import torch
 from dpzv_audit.accounting import epsilon_from_mu
 from mechanisms.controls import (
     PrivateControlConfig,
-    clipped_gradient_steps,
     control_sigma,
     private_frozen_clients,
 )
 from mechanisms.core.context import RunContext
-from mechanisms.core.noise import GaussianNoise, Grid, unit_steps
+from mechanisms.core.logistic import ClippedSums
+from mechanisms.core.noise import GaussianNoise, Grid
 
 from .conftest import training_data
 
@@ -24,7 +24,7 @@ def config(**options):
 
 
 def steps_of(rows, labels, weights, grid):
-    return clipped_gradient_steps(rows, unit_steps(rows[None], grid)[0][0].to(torch.int16), labels, weights, grid)
+    return ClippedSums(rows[None], grid.clip, grid)(weights[None], labels[None])[0]
 
 
 @pytest.mark.parametrize("clip", [0.2, 1.0, 1e6])

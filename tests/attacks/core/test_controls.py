@@ -97,7 +97,8 @@ def test_an_attack_applies_to_a_method_or_says_why_in_one_line(name, method, dig
     if reason is not None:
         assert reason
         assert "\n" not in reason
-        with refused(f"{name} does not apply to {method}: ", DoesNotApply):
+        needs_more = " with top_model True" if "top_model" in METHODS[method].config.unused else None
+        with refused(f"{name} does not apply( to {method}:{f'|{needs_more}' if needs_more else ''})", DoesNotApply):
             mount(spec, method, digits)
 
 

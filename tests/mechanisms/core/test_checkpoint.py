@@ -74,7 +74,7 @@ def observer(config):
 
 @pytest.mark.parametrize(("method", "options"), VARIANTS)
 def test_a_resumed_run_ends_with_the_same_numbers(method, options, data, tmp_path):
-    config = METHODS[method].configure(**SMALL, **options)
+    config = METHODS[method].configure(**METHODS[method].used(SMALL), **options)
     common = {"seed": 3, "replicas": (0, 4)}
     ages = {"whole": observer(config), "resumed": observer(config)}
     whole = train(data, config, **common, evaluate_epochs=True, observers=(ages["whole"],))

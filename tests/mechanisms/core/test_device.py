@@ -66,7 +66,7 @@ def tokens(most=9):
 
 @pytest.mark.parametrize(("method", "options"), VARIANTS, ids=str)
 def test_a_method_trains_on_a_device(method, options):
-    check_same_on_both(random_dataset(), METHODS[method].configure(**{**SMALL, **options}))
+    check_same_on_both(random_dataset(), METHODS[method].configure(**METHODS[method].used(SMALL) | options))
 
 
 @pytest.mark.parametrize("method", ["split", "dpzv"])
@@ -112,7 +112,7 @@ def test_controls_train_on_a_device():
 @torch.no_grad()
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_is_saved_from_a_device_and_taken_up_on_it(method):
-    config = METHODS[method].configure(**SMALL)
+    config = METHODS[method].configure(**METHODS[method].used(SMALL))
     with pretended_cuda():
         data = TrainingData.of(random_dataset(), dtype=dtype_of(config), device="cuda")
         first, second = (new_run(data, config, seed=0, replicas=(0,), device="cuda") for _ in range(2))

@@ -43,7 +43,7 @@ def test_rates_fall_to_nothing_where_labels_are_privatised_or_it_is_asked_for(op
         assert rates == [share * config.server_rate] + [share * config.client_rate] * 2
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if "rate_schedule" in METHODS[name].config.model_fields])
+@pytest.mark.parametrize("method", [name for name, spec in METHODS.items() if spec.used({"rate_schedule": ""})])
 def test_every_method_steps_at_the_rates_of_its_rounds(method):
     """The last of 1,000 rounds moves hardly anything: a thousandth of what it moves at a constant rate."""
     data = training_data()

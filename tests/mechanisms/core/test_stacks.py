@@ -66,7 +66,7 @@ def assert_same(first, second):
     ],
 )
 def test_where_memory_runs_out_replicas_train_in_halves_to_the_same_numbers(method, options, data, room_for_two):
-    config = METHODS[method].configure(**SMALL, **options)
+    config = METHODS[method].configure(**METHODS[method].used(SMALL), **options)
     heard, notes = [], []
     whole = train(data, config, seed=3, replicas=range(TRIALS), evaluate_epochs=True)
     method = METHODS[method]
