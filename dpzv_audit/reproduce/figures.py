@@ -152,6 +152,15 @@ def accuracy_by_megabytes(result: TableResult[TrainingRow | PrivateRow]) -> Pape
 
 def accuracy_by_label_epsilon(result: TableResult[TrainingRow | PrivateRow]) -> PaperFigure | None:
     """Return accuracy, or of two classes the area under the ROC curve, by epsilon; true labels as levels."""
+    return _by_private_epsilon(result, "ε of each label, replace-label")
+
+
+def accuracy_by_record_epsilon(result: TableResult[TrainingRow | PrivateRow]) -> PaperFigure | None:
+    """Return the same where whole records are private."""
+    return _by_private_epsilon(result, "ε of each record, replace-record")
+
+
+def _by_private_epsilon(result: TableResult[TrainingRow | PrivateRow], across: str) -> PaperFigure | None:
     areas = any(row.auc is not None for row in result.rows)
     values = [(row, 100 * (row.accuracy.value if row.auc is None else row.auc)) for row in result.rows]
     lines = grouped((row.series, (row.epsilon, value)) for row, value in values if row.epsilon is not None)
@@ -160,7 +169,7 @@ def accuracy_by_label_epsilon(result: TableResult[TrainingRow | PrivateRow]) -> 
     return _lines(
         {name: sorted(points) for name, points in lines.items()},
         f"{metric} by epsilon",
-        across="ε of each label, replace-label",
+        across=across,
         up=metric,
         scale="log",
         ticks={f"{epsilon:g}": epsilon for epsilon in epsilons},
