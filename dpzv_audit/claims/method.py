@@ -133,12 +133,13 @@ def epsilon_subject(claim: MethodClaim, access: Access, seed: int) -> Subject:
         return replace(subject, theory=lambda: Theory(applies=True, bounds=(bound,)), facts={**facts, **subject.facts})
     noised = scalar_config(spec, config)
     if noised is None:
-        unaudited = f"no game is played on the channel of {spec.name}"
+        games = spec.games(config)
+        unaudited = games.why_not if games.played else f"no game is played on the channel of {spec.name}"
     elif noised.calibration == "none" or noised.sigma == 0.0:
         unaudited = spec.protection(config).not_released or "no noise is added, so there is no epsilon to test"
     else:
-        games = games_of(spec, noised, data, deployment, **against, device=access.device)
-        return replace(games, theory=theory, facts={**facts, **games.facts})
+        played = games_of(spec, noised, data, deployment, **against, device=access.device)
+        return replace(played, theory=theory, facts={**facts, **played.facts})
     return Subject(theory=theory, facts=facts, unaudited=unaudited)
 
 

@@ -44,6 +44,7 @@ NOISY = [
     ("syn-zoo-vfl", {"dp": "embedding-batch", "epsilon": 4.0}),
     ("cascaded", {"dp": "embedding", "dp_sigma": 0.1, "sampler": "uniform"}),
     ("czofo", {"dp": "embedding-batch", "dp_sigma": 0.3}),
+    ("fixed-features", {"features": "random"}),
 ]
 noisy = pytest.mark.parametrize(
     ("method", "options"), NOISY, ids=[f"{m}-{'-'.join(map(str, o.values()))}" for m, o in NOISY]
@@ -74,7 +75,7 @@ def opened(monkeypatch):
 @noisy
 def test_a_stream_of_noise_is_opened_once_and_by_nothing_else(method, options, data, opened):
     """Over a whole training: no public randomness comes from a stream of noise, and none is drawn from twice."""
-    train(data, METHODS[method].configure(**SMALL, **options), seed=5, replicas=(0, 3))
+    train(data, METHODS[method].configure(**METHODS[method].used(SMALL), **options), seed=5, replicas=(0, 3))
     noise = [(purpose, key) for purpose, key, *_ in opened if purpose in PRIVATE]
     assert noise
     assert set(Counter(noise).values()) == {1}
@@ -179,7 +180,7 @@ def test_system_noise_is_finite_whatever_the_bits(word):
 @noisy
 def test_with_the_systems_noise_none_comes_from_the_seed(method, options, data, opened, monkeypatch):
     """Public randomness still does: only the noise differs between two runs of one seed."""
-    config = METHODS[method].configure(**SMALL, **options)
+    config = METHODS[method].configure(**METHODS[method].used(SMALL), **options)
     common = {"seed": 5, "replicas": (0, 3), "noise_from": "os"}
     runs = []
     for seed in (1, 2):
@@ -194,7 +195,7 @@ def test_with_the_systems_noise_none_comes_from_the_seed(method, options, data, 
 @noisy
 def test_a_noise_seed_moves_the_noise_alone(method, options, data, opened):
     """By the streams that are opened: those of noise follow from the noise seed, all others from the run's."""
-    config = METHODS[method].configure(**SMALL, **options)
+    config = METHODS[method].configure(**METHODS[method].used(SMALL), **options)
     other = train(data, config, seed=5, noise_from=0).server.flat.numpy()
     assert {(purpose in PRIVATE, seed) for purpose, _, seed, _ in opened} == {(True, 0), (False, 5)}
     assert not np.array_equal(other, train(data, config, seed=5).server.flat.numpy())
