@@ -307,6 +307,17 @@ def _released(config: FixedFeaturesConfig, deployment: Deployment) -> tuple[Rele
     return (release,)
 
 
+_HEAD = "the released head, which follows from noised sums alone: features and labels alike, but for the server"
+_RULED = "settings follow from public numbers"
+_BY_HAND = "settings given by hand cost what was looked at to choose them, which no bound here includes"
+
+
+def follows_rule(config: FixedFeaturesConfig) -> bool:
+    """Return whether all settings that decide what is learnt are those of the rule, which looks at no record."""
+    ruled = ("features", "embedding", "epochs", "clip", "server_rate", "server_momentum", "logit_noise")
+    return all(getattr(config, name) == FixedFeaturesConfig.model_fields[name].default for name in ruled)
+
+
 def _protection(config: FixedFeaturesConfig) -> Protection:
     nothing = Protection(epsilon=config.epsilon, delta=config.delta)
     if not config.noised:
@@ -314,7 +325,7 @@ def _protection(config: FixedFeaturesConfig) -> Protection:
     hidden = config.uploads == "encrypted"
     return replace(
         nothing,
-        words="the released head, which follows from noised sums alone: features and labels alike, but for the server",
+        words=f"{_HEAD}; {_RULED if follows_rule(config) else _BY_HAND}",
         channel="model",
         audience=(
             "release",

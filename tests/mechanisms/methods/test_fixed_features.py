@@ -157,6 +157,15 @@ def test_a_rate_follows_from_public_numbers():
     assert rate_of(SPEC.configure(sigma=0.0), 10) == config.server_rate
 
 
+@pytest.mark.parametrize("options", [{}, {"epsilon": 0.1, "delta": 1e-6}, {"clip": 0.2}, {"features": "gabor"}])
+def test_a_result_says_whose_settings_they_are(options):
+    """Settings by the rule cost nothing; of others nobody here knows what was looked at."""
+    words = SPEC.protects(SPEC.configure(**options))
+    by_hand = bool({"clip", "features"} & options.keys())
+    assert ("settings follow from public numbers" in words) == (not by_hand)
+    assert ("which no bound here includes" in words) == by_hand
+
+
 def test_digits_are_learnt_under_the_bound_and_no_frozen_control_is_trained():
     result, _ = train_result(SPEC, SPEC.configure(), load("digits"), seed=0)
     assert result.utility.test_accuracy.value > 0.6  # 0.8 in most trainings; guessing reaches 0.13
