@@ -56,7 +56,8 @@ def written(name: str) -> dict[Path, str]:
     needs = ", needs transformers" if any(getattr(item, "encoder", None) for item in table.items) else ""
     how, place = f"slow small on data with --epochs 1 --trials 1 --records 500{needs}", "data"
     if "fashion" in name:
-        how, place = "elsewhere, it takes Debian's dataset-fashion-mnist", "/usr/share/datasets"
+        how = "elsewhere, tests/mechanisms/defences/test_private_labels.py tries its rule on Debian's data set"
+        place = "/usr/share/datasets"
     parts = [
         title,
         COMMAND.format(name=name, how=how, place=place),

@@ -17,6 +17,7 @@ from mechanisms.core.baselines import calibrated, channel_release
 from mechanisms.core.channel import SERVER, Channel
 from mechanisms.core.context import Deployment
 from mechanisms.core.scalars import plan_run
+from reports.text import attacker
 
 from ...helpers.built_in import train
 from ...helpers.refusals import refused
@@ -296,7 +297,7 @@ def test_a_result_says_whom_the_noise_faces_and_what_it_is_worth(method, options
     assert privacy.neighbours == ("replace-label" if options["dp"] == "gradient" else "replace-record")
     assert (privacy.upper is not None) == sound == (privacy.gap is None)
     assert not sound or privacy.upper <= 3.0
-    assert f"against the {adversary}" in result.sentence
+    assert f"against {attacker(adversary)}" in result.sentence
     assert ("labels" if options["dp"] == "gradient" else "embeddings sent to the server") in result.protects
     assert privacy.release["sigma"] > 0
 
