@@ -255,10 +255,6 @@ def main():
         load(arguments.claims, arguments.jobs)
 
 
-if __name__ == "__main__":
-    main()
-
-
 def laws():
     """Yield (kind, parameter, true epsilon, Gaussian by construction) of 20 mechanisms at unit scale."""
     for k, mu in enumerate(MUS):
@@ -283,3 +279,7 @@ def children_seconds():
     """Processor seconds of all children so far."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
+
+
+if __name__ == "__main__":
+    main()
