@@ -92,8 +92,9 @@ class Release:
         noise: How noise is computed: `exact`, Gaussian noise as on paper; `grid`, a rounded Gaussian in whole steps of
             a grid that each record is rounded to first, which is its post-processing; `float`, drawn and added in
             floating point.
-        server_mu: Gaussian-DP parameter, under the relation asked about, of all the server's own noised updates; None:
-            not given. It counts the participations that are planned: against a malicious client it closes nothing.
+        server_mu: Gaussian-DP parameter, under the relation asked about, of all the server's own noised updates, or of
+            what clients release once beside embeddings; None: not given. It counts the participations that are planned:
+            against a malicious client it closes nothing.
         server_noise_multiplier: dp-sgd or dp-zo on the batch of each round: noise on the sum over what is clipped of
             each record, in clips; None: not given so. Give one of the two: this one where participations are random,
             since both channels then share a batch.

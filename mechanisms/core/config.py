@@ -108,7 +108,7 @@ class TrainingConfig(BaseModel):
     def contradictions(self) -> Iterator[tuple[bool, str]]:
         """Yield what settings may not be together: whether they are, and the rule."""
         for name, why in self.unused.items():
-            other = getattr(self, name) != TrainingConfig.model_fields[name].default
+            other = getattr(self, name) != type(self).model_fields[name].default
             yield other, f"{name} does not apply: {why}"
         named = self.transformer is not None
         kind = self.client_model

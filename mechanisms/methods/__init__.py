@@ -6,7 +6,7 @@ Packages that are installed beside this one may add theirs (`dpzv_audit.base.reg
 from dpzv_audit.base.registry import Registry
 
 from ..core.method import MethodSpec
-from . import compressed, czofo, dpzo, dpzv, fixed_features, one_upload, vafl, zoo
+from . import compressed, czofo, dpzo, dpzv, feature_private, fixed_features, one_upload, vafl, zoo
 
 METHODS = Registry(
     "dpzv_audit.methods",
@@ -25,6 +25,7 @@ METHODS = Registry(
         one_upload.SPEC,
         one_upload.LABEL_PRIVATE,
         fixed_features.SPEC,
+        feature_private.SPEC,
     ),
 )
 

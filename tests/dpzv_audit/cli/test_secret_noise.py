@@ -95,6 +95,12 @@ def test_a_sound_bound_on_one_training_covers_its_models_and_nothing_else(run):
     assert "2 trainings" in two["published"]["not_inside"][MODELS]
 
 
+def test_a_bound_against_the_server_covers_no_label_in_its_models(run):
+    result, _ = run("train --method feature-private")
+    assert "covers features in models.safetensors, but no label" in result["published"]["words"]
+    assert "which you may share" not in result["published"]["words"]
+
+
 @pytest.mark.parametrize("method", ["dpzv", "split"])
 def test_without_a_sound_bound_nothing_is_covered(method, run):
     result, _ = run(f"train --method {method} --epochs 1 --no-controls")

@@ -45,6 +45,7 @@ NOISY = [
     ("cascaded", {"dp": "embedding", "dp_sigma": 0.1, "sampler": "uniform"}),
     ("czofo", {"dp": "embedding-batch", "dp_sigma": 0.3}),
     ("fixed-features", {"features": "random"}),
+    ("feature-private", {}),
 ]
 noisy = pytest.mark.parametrize(
     ("method", "options"), NOISY, ids=[f"{m}-{'-'.join(map(str, o.values()))}" for m, o in NOISY]

@@ -18,7 +18,7 @@ def test_a_replica_with_a_selection_trains_as_if_its_records_were_all_there_is(m
     dataset = random_dataset(records=40, clients=2)
     generator = np.random.default_rng(1)
     rows = np.stack([generator.permutation(40)[:20] for _ in range(3)])
-    config = METHODS[method].configure(**METHODS[method].used({"batch_size": 5}), epochs=3, dtype="float64")
+    config = METHODS[method].configure(**METHODS[method].used({"batch_size": 5, "epochs": 3}), dtype="float64")
     features, labels = dataset.train.features, dataset.train.labels
     whole = replace(training_data(dataset, labels=labels[rows]), selection=torch.from_numpy(rows))
     stacked = train(whole, config, seed=0, replicas=range(3))

@@ -51,7 +51,7 @@ def assert_same(first, second):
     assert close(first.loss, second.loss)
     assert (first.rounds, first.rounds_by_client) == (second.rounds, second.rounds_by_client)
     assert first.ledger == second.ledger
-    assert len(first.history) == SMALL["epochs"]
+    assert len(first.history) == len(second.history) > 0
     for a, b in zip(first.history, second.history, strict=True):
         assert a[0] == b[0]
         assert close(a, b)
@@ -82,7 +82,7 @@ def test_where_memory_runs_out_replicas_train_in_halves_to_the_same_numbers(meth
         assert halved.traffic == whole.traffic
     assert heard == sorted(heard)
     assert heard[-1] == whole.rounds
-    assert [note.split(",")[0] for note in notes[::3]] == ["trainings 1 to 2", "trainings 3 to 4", "trainings 5 to 5"]
+    assert [note.split(",")[0] for note in notes[:: config.epochs]] == ["trainings 1 to 2", "trainings 3 to 4", "trainings 5 to 5"]
 
 
 def test_with_room_for_all_one_stack_is_trained(data):

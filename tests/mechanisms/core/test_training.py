@@ -235,8 +235,8 @@ def test_progress_and_history(method):
     done = []
     config = configure(method)
     trained = train(training_data(), config, seed=0, progress=done.append, evaluate_epochs=True)
-    assert done == [epoch * config.steps_per_pass(24) for epoch in (1, 2, 3)]
-    assert [epoch for epoch, _, _ in trained.history] == [1, 2, 3]
+    assert done == [epoch * config.steps_per_pass(24) for epoch in range(1, config.epochs + 1)]
+    assert [epoch for epoch, _, _ in trained.history] == list(range(1, config.epochs + 1))
     assert trained.history[-1][1:] == pytest.approx((trained.accuracy.mean(), trained.loss.mean()))
 
 
@@ -267,8 +267,9 @@ def test_every_method_learns(method):
     assert trained.loss.mean() < 0.8 * math.log(2)
 
 
-# A sum of frozen features has no parameter that could diverge.
-DIVERGING = [(m, o) for m in METHODS for o in ({}, {"dtype": "float32"})]
+# A sum of frozen features has no parameter that could diverge, nor has a head that is solved for.
+STEPPED = [m for m, spec in METHODS.items() if "server_rate" not in spec.config.unused]
+DIVERGING = [(m, o) for m in STEPPED for o in ({}, {"dtype": "float32"})]
 DIVERGING += [(m, {"top_model": False}) for m in ANSWERED]
 
 
@@ -296,7 +297,7 @@ def test_a_confidence_out_of_range_is_named_before_anything_is_trained(monkeypat
         train_result(METHODS["split"], configure("split"), random_dataset(), confidence=1.5)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", STEPPED)
 def test_a_diverging_training_is_reported(method):
     config = configure(method, **huge(method), dtype="float32")
     result, _ = train_result(
