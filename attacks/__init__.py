@@ -25,6 +25,7 @@ from .label import (
     scalar,
     served,
     signature,
+    similarity,
 )
 from .membership import inference
 
@@ -48,6 +49,7 @@ ATTACKS = Registry(
         binary.NORM_SPEC,
         binary.DIRECTION_SPEC,
         binary.SPECTRAL_SPEC,
+        similarity.SPEC,
         denoised.SPEC,
         served.SPEC,
         received.SPEC,
