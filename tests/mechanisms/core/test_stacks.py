@@ -82,7 +82,11 @@ def test_where_memory_runs_out_replicas_train_in_halves_to_the_same_numbers(meth
         assert halved.traffic == whole.traffic
     assert heard == sorted(heard)
     assert heard[-1] == whole.rounds
-    assert [note.split(",")[0] for note in notes[:: config.epochs]] == ["trainings 1 to 2", "trainings 3 to 4", "trainings 5 to 5"]
+    assert [note.split(",")[0] for note in notes[:: config.epochs]] == [
+        "trainings 1 to 2",
+        "trainings 3 to 4",
+        "trainings 5 to 5",
+    ]
 
 
 def test_with_room_for_all_one_stack_is_trained(data):
