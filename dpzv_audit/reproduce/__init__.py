@@ -12,6 +12,8 @@ from itertools import chain
 from pkgutil import resolve_name
 from typing import Any, cast
 
+from mechanisms.methods import method_named
+
 from ..base.errors import InputError, check_names
 from ..results import PaperFigure, ReproduceResult
 from ..runs import versions
@@ -117,13 +119,17 @@ def _by_epsilon(row: _Toml, claims: Sequence[float]) -> list[_Toml]:
 def _item(kind: type[TableRow[Row]], each: _Toml, row: _Toml, paper: _Toml, table: _Toml) -> TableRow[Row]:
     """Return a row, of the kind that it is `made_by` if not of the table's.
 
-    Its options are named settings, the table's before its own, then its own options; a trainer's are its own alone.
-    What is no field of the kind is a tag.
+    Its options are named settings, the table's before its own, then its own options; a trainer's are its own alone. Of
+    the table's, those that mean nothing to its method are left out. What is no field of the kind is a tag.
     """
     values = {**each, **row}
     kind = _code(values.pop("made_by")) if "made_by" in values else kind
     options: dict[str, object] = {}
-    for name in (*each.get("settings", ()), *row.get("settings", ())):
+    for name in each.get("settings", ()):
+        options |= paper["settings"][name]
+    if "method" in values:
+        options = method_named(values["method"]).used(options)
+    for name in row.get("settings", ()):
         options |= paper["settings"][name]
     if "dataset" in values:
         values["dataset"] = paper["datasets"][values["dataset"]]

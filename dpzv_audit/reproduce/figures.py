@@ -105,7 +105,10 @@ def accuracy_by_megabytes_down(result: TableResult[TrainingRow]) -> PaperFigure 
 def megabytes_by_accuracy(result: TableResult[TrainingRow]) -> PaperFigure | None:
     """Return accuracy by megabytes sent in both directions, a line a row."""
     axes = {"across": "messages in both directions, MB", "up": ACCURACY}
-    lines = {row.label: row.curve(row.megabytes_per_epoch()) for row in result.rows}
+    lines = {
+        row.label: row.by_megabytes() if row.uploads_once else row.curve(row.megabytes_per_epoch())
+        for row in result.rows
+    }
     return _lines(lines, f"Test accuracy against bytes sent, {result.source}", **axes)
 
 

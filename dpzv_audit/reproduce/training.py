@@ -79,6 +79,11 @@ class TrainingRow(Row):
         """Return the accuracy in percent after each epoch, by epochs in a `unit`."""
         return [(unit * point.epoch, 100 * point.accuracy) for point in self.history]
 
+    @property
+    def uploads_once(self) -> bool:
+        """Return whether its rounds send nothing: all messages are the first table of embeddings."""
+        return self.megabytes_up + self.megabytes_down == 0.0 < self.megabytes_table
+
     def by_megabytes(self) -> list[tuple[float, float]]:
         """Return the accuracy in percent by all messages until then; the last alone where most are sent at once."""
         sent = self.megabytes_up + self.megabytes_down
@@ -113,10 +118,14 @@ class TrainingRow(Row):
         reached = self.epochs_to_target(target)
         if reached is None:
             return say("target_not_reached", best=max(point.accuracy for point in self.history))
+        if self.uploads_once:
+            return f"{self.megabytes_table:.1f}"
         return f"{reached * self.megabytes_per_epoch():.1f}"
 
     def within_budget(self) -> Point | None:
         """Return the last epoch whose messages fit the `budget`; None where the first exceeds it."""
+        if self.uploads_once:
+            return self.history[-1] if self.megabytes_table <= self.budget else None
         each = self.megabytes_per_epoch()
         return max(
             (point for point in self.history if point.epoch * each <= self.budget),

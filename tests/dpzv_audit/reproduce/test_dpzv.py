@@ -55,6 +55,13 @@ def test_bytes_are_counted_to_the_first_epoch_that_reaches_the_target():
     assert row(0.3, 0.41, target=0.4).megabytes_to_target() == "40.0"
 
 
+def test_what_is_uploaded_once_counts_where_no_round_sends_anything():
+    once = row(0.5, 0.91, megabytes=(0.0, 0.0), megabytes_table=7.0, budget=8.0)
+    assert once.megabytes_to_target() == "7.0"
+    assert once.within_budget().accuracy == 0.91
+    assert row(0.5, megabytes=(0.0, 0.0), megabytes_table=7.0, budget=6.0).within_budget() is None
+
+
 def test_accuracy_at_equal_bytes_is_that_of_the_last_epoch_within_them():
     """40 MB in two epochs: 20 MB an epoch."""
     assert row(0.5, 0.6, budget=39.0).within_budget().accuracy == 0.5
