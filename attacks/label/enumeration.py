@@ -67,7 +67,7 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
         names = by_shares(places, known)
     else:
         names = by_start(places, records, units[: known.batches], ids[: known.batches], known)
-    return _named(logs, names, records)
+    return named(logs, names, records)
 
 
 def without_gradients(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
@@ -83,10 +83,10 @@ def without_gradients(view: View, known: Knowledge) -> Mapping[str, LabelGuesses
     of_one = torch.from_numpy(mixture(rows, known, known.replicas[0]).logs(rows)).to(own.features.device)
     logs = of_one.expand(len(known.replicas), -1, -1)
     records = torch.arange(known.records, device=logs.device).expand(len(logs), -1)
-    return {RAW: _named(logs, by_shares(logs.argmax(2), known), records)}
+    return {RAW: named(logs, by_shares(logs.argmax(2), known), records)}
 
 
-def _named(logs: Tensor, names: Tensor, records: Tensor) -> LabelGuesses:
+def named(logs: Tensor, names: Tensor, records: Tensor) -> LabelGuesses:
     """Return guesses about `records` (K, n) from logs (K, n, clusters) of clusters whose `names` are (K, clusters)."""
     order = names.to(logs.device).argsort(1)
     return replace(LabelGuesses.of(logs.take_along_dim(order[:, None], 2)[None], records[None]), unnamed=True)

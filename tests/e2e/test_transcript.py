@@ -91,10 +91,17 @@ def test_a_report_is_rendered_of_it(tool, written, tmp_path):
 def test_all_attacks_that_apply_are_mounted(tool, written, tmp_path):
     result = mount(tool, written, tmp_path, "all")
     measured = [entry for entry in result["attacks"] if entry["state"] == "measured"]
-    assert [entry["permutation_p"] for entry in measured] == [pytest.approx(1 / 10_001)] * 5
+    assert [entry["permutation_p"] for entry in measured] == [pytest.approx(1 / 10_001)] * 6
     page = (Path(result["run"]) / "report.md").read_text()
     assert "permutation p" in page
-    names = {"label_norm", "label_direction", "label_enumeration", "label_denoised", "label_similarity"}
+    names = {
+        "label_norm",
+        "label_direction",
+        "label_enumeration",
+        "label_denoised",
+        "label_similarity",
+        "label_matching",
+    }
     assert {entry["attack"] for entry in measured} == names
     assert all(entry["reason"] for entry in result["attacks"] if entry["state"] != "measured")
 

@@ -22,6 +22,7 @@ from ..conftest import mount, small_setting
 CHEAP = {
     "label_completion": {"steps": 150},
     "label_completion_active": {"steps": 150},
+    "label_matching": {"starts": 2, "steps": 60},
     "membership_loss": {"pool": 256},
     "membership_lira": {"pool": 256, "shadows": 16},
     # So soon no record beats another twice over: all scores would be 0.
@@ -34,6 +35,7 @@ LONG = {
     "label_completion_active": pytest.mark.slow,
     "label_denoised": pytest.mark.slow,
     "label_enumeration": pytest.mark.ci,
+    "label_matching": pytest.mark.ci,
     "label_precision": pytest.mark.ci,
     "label_signature": pytest.mark.ci,
 }
