@@ -63,6 +63,33 @@ class SomeFeatures:
 
 
 @dataclass(frozen=True)
+class ServerLabels:
+    """The training labels (N,), which a server owns."""
+
+    labels: Ints
+
+
+@dataclass(frozen=True)
+class ClientModels:
+    """The models (K, d) of client 1 at each of its uploads, of each stack that trained, and how to run them.
+
+    `candidates` (C, ...) are the records that the client may hold.
+    """
+
+    evaluator: Evaluator
+    stacks: tuple[tuple[Tensor, ...], ...]
+    candidates: Tensor
+
+    def of_training(self, k: int) -> list[Tensor]:
+        """Return the models (1, d) of training `k`, in the order of uploads."""
+        for models in self.stacks:
+            if k < len(models[0]):
+                return [model[k : k + 1] for model in models]
+            k -= len(models[0])
+        raise IndexError(k)
+
+
+@dataclass(frozen=True)
 class Population:
     """The knowledge of an adversary that asks about membership, of records that may have been trained on.
 
@@ -105,7 +132,8 @@ class Knowledge:
     scalar (0 for methods without), `options` the attack's own with their defaults filled in, `client` the first that
     looks and `clients` how many take part. `shares`, those of the classes among the training records, are public.
     `grants` holds an `OwnParty` of each client that looks, and at most one of each of `ServerStart`, `FewLabels`,
-    `SomeFeatures`, `Population` and `AllButOne`.
+    `SomeFeatures`, `ServerLabels`, `ClientModels`,
+    `Population` and `AllButOne`.
     """
 
     method: MethodSpec

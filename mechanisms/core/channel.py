@@ -81,7 +81,10 @@ class Observer(Protocol):
 
 @runtime_checkable
 class NoteReader(Protocol):
-    """An observer that reads notes, unless its `reads_notes` is False; where none does, none are even computed."""
+    """An observer that reads notes, of the names in `reads_notes`, directions unless it says; others are not computed.
+
+    A party notes its `direction`, and a client its `model` (K, d) at each upload.
+    """
 
     def on_note(self, party: int, round_: int, name: str, value: Tensor) -> None:
         """Take what `party` notes: something that it knows without being told, such as its direction."""
@@ -152,8 +155,7 @@ class Channel:
     def observe(self, observers: Sequence[Observer]) -> None:
         """Show what is sent from now on to `observers`, and to no others."""
         self._observers = tuple(observers)
-        readers = (o for o in observers if isinstance(o, NoteReader))
-        self._note_readers = tuple(reader for reader in readers if getattr(reader, "reads_notes", True))
+        self._note_readers = tuple(o for o in observers if isinstance(o, NoteReader))
 
     def send(self, message: Message) -> Tensor:
         """Send `message`; what the receiver gets is the return value, and nothing else."""
@@ -172,11 +174,12 @@ class Channel:
 
         A function is called for the value only where somebody reads notes.
         """
-        if not self._note_readers:
+        readers = [reader for reader in self._note_readers if name in getattr(reader, "reads_notes", ("direction",))]
+        if not readers:
             return
         if not isinstance(value, Tensor):
             value = value()
-        for reader in self._note_readers:
+        for reader in readers:
             reader.on_note(party, round_, name, value)
 
 
@@ -299,7 +302,7 @@ class ViewRecorder:
         self.view = View(adversary)
         self._kinds = kinds
         self._senders = senders
-        self.reads_notes = kinds is None
+        self.reads_notes = ("direction",) if kinds is None else ()
         self._payloads = Shelf()
         self._ids = Shelf()
 

@@ -132,7 +132,12 @@ class Federation:
         What a replica would send for padding must not reach the table's row that all replicas share.
         """
         sent, size = quantised(batch.cleared(rows), bits)
-        message = Message(round_, number, SERVER, "embeddings", sent, batch.members, size, batch.sizes)
+        return self._send(Message(round_, number, SERVER, "embeddings", sent, batch.members, size, batch.sizes))
+
+    def _send(self, message: Message) -> Tensor:
+        """Send what a client uploads, for which it notes its present model (K, d)."""
+        parameters = self.clients[message.sender - 1].parameters
+        self.channel.note(message.sender, message.round, "model", lambda: parameters.flat.clone())
         return self.channel.send(message)
 
     def deviations(self, numbers: Iterable[int], round_: int, own_round: int, batch: Batch) -> dict[int, Tensor]:
@@ -264,7 +269,7 @@ class Federation:
 
     def put(self, message: Message) -> None:
         """Send embeddings (K, N, width) of all records, and keep what arrives in the table."""
-        self._columns[message.sender - 1][:-1] = self.channel.send(message).flatten(0, 1)
+        self._columns[message.sender - 1][:-1] = self._send(message).flatten(0, 1)
 
     def refresh(self, number: int, batch: Batch, embeddings: Tensor) -> Tensor:
         """Put a client's embeddings (K, B, width) of `batch` in the table; return its rows (K, B, M * width)."""

@@ -23,6 +23,7 @@ CHEAP = {
     "label_completion": {"steps": 150},
     "label_completion_active": {"steps": 150},
     "label_matching": {"starts": 2, "steps": 60},
+    "feature_inversion": {"known_records": 40, "permutations": 4},
     "membership_loss": {"pool": 256},
     "membership_lira": {"pool": 256, "shadows": 16},
     # So soon no record beats another twice over: all scores would be 0.
@@ -31,6 +32,7 @@ CHEAP = {
 TRIALS = {"label_probe": 48, "label_norm": 32, "label_precision": 96}
 """More where a trial has few guesses, or luck that all of them share."""
 LONG = {
+    "feature_inversion": pytest.mark.ci,
     "label_completion": pytest.mark.ci,
     "label_completion_active": pytest.mark.slow,
     "label_denoised": pytest.mark.slow,
