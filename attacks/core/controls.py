@@ -244,6 +244,7 @@ def known_records(dataset: VerticalDataset, seed: int) -> VerticalDataset:
         dataset,
         name=f"records of a known answer, shaped as {dataset.name}",
         classes=classes,
+        variables=(),
         train=drawn(dataset.train, LEAST_RECORDS),
         test=drawn(dataset.test, LEAST_RECORDS // 4),
     )
@@ -266,6 +267,7 @@ def labels_in_own_features(dataset: VerticalDataset, *, of_all: bool = False) ->
         train=planted(dataset.train),
         test=planted(dataset.test),
         vocabulary=None,
+        variables=(),
     )
 
 

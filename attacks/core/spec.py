@@ -354,8 +354,15 @@ class AttackSpec:
         return int(self.own_options(setting)[key])
 
     def own_options(self, setting: AttackSetting) -> dict[str, Option]:
-        """Return the attack's own options, the setting's over defaults; `InputError` for an unknown or wrong one."""
-        for key, value in setting.options.items():
+        """Return the attack's own options, the setting's over defaults; `InputError` for an unknown or wrong one.
+
+        A whole number will do for a word that is free, such as the name of a column.
+        """
+        free = {key for key, value in self.setup.options.items() if isinstance(value, str)} - set(self.setup.choices)
+        given: dict[str, Any] = {
+            key: str(value) if key in free and type(value) is int else value for key, value in setting.options.items()
+        }
+        for key, value in given.items():
             if key not in self.setup.options:
                 raise unknown_name(f"option of {self.name}", key, self.setup.options)
             name = f"option {key} of {self.name}"
@@ -369,4 +376,4 @@ class AttackSpec:
                 check_names(name, [value], self.setup.choices.get(key, [value]))
             elif not isinstance(value, bool):
                 check_count(name, value)
-        return {**self.setup.options, **setting.options}
+        return {**self.setup.options, **given}

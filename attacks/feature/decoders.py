@@ -117,20 +117,26 @@ def absolute(errors: Floats, spread: Floats) -> Floats:
     return np.asarray(own / spread + own.mean() / spread.mean())
 
 
+def scaled_as(known: Floats) -> Callable[[Floats], Floats]:
+    """Return what scales inputs as the `known` ones (m, w) are, to a deviation of 1, and clips them to their range."""
+    centre, deviation = known.mean(0), known.std(0)
+    deviation = np.maximum(deviation, FLOOR * deviation.max()) + 1e-12
+    limits = (known.min(0) - centre) / deviation, (known.max(0) - centre) / deviation
+    return lambda inputs: np.asarray(((inputs - centre) / deviation).clip(*limits))
+
+
 def fitted(make: Make, known: Floats, features: Floats) -> Predict:
     """Return the predictions of a regressor, with inputs and outputs clipped to the range of the known records."""
-    centre, mean = known.mean(0), features.mean(0)
-    deviation = known.std(0)
-    deviation = np.maximum(deviation, FLOOR * deviation.max()) + 1e-12
-    rows = (known - centre) / deviation
-    limits = rows.min(0), rows.max(0)
+    mean = features.mean(0)
+    scaled = scaled_as(known)
+    rows = scaled(known)
     scale = float((features - mean).std()) or 1.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a network that reached its last epoch
         model = make(rows).fit(rows, (features - mean) / scale)
 
     def predict(embeddings: Floats) -> Floats:
-        guess = model.predict(((embeddings - centre) / deviation).clip(*limits)).reshape(len(embeddings), -1)
+        guess = model.predict(scaled(embeddings)).reshape(len(embeddings), -1)
         return np.asarray((guess * scale + mean).clip(features.min(0), features.max(0)))
 
     return predict

@@ -21,9 +21,9 @@ from dpzv_audit.data.files import check_memory
 from dpzv_audit.data.vertical import VerticalDataset
 from mechanisms.core.channel import View
 from mechanisms.core.context import TrainedStack, TrainingData, dtype_of
-from mechanisms.core.federation import architectures_of, pretrained
+from mechanisms.core.federation import architectures_of
 from mechanisms.core.models import dimension
-from mechanisms.core.replicas import ParameterStack, embeddings_of, evaluator_for
+from mechanisms.core.replicas import evaluator_for
 
 from ..core import needs
 from ..core.controls import at_chance, by_pairing
@@ -34,6 +34,7 @@ from ..core.setting import ATTACKER, AttackSetting
 from ..core.spec import AttackOutcome, AttackSpec, DoesNotApply, Goal, Needs, Pictures, Positive, Setup
 from .decoders import Decoder, best_decoder
 from .enumeration import candidates, enumerated, too_many
+from .mount import PAIRED, RAW, UNTRAINED, memory_of_messages, stand_ins
 from .quality import GROUPS, PSNR, SSIM, Truth
 from .uploads import READ, UploadWatch, sent_embeddings
 
@@ -150,21 +151,14 @@ def references(setting: AttackSetting, known: Knowledge, trained: TrainedStack) 
     Both are in the clear. The first tells what training adds, and is left out where it moves no client's model; the
     second tells how far the decoders themselves reach.
     """
-    setting = replace(setting, trials=1)
-    data = setting.data()
-    model = architectures_of(data, setting.config)[0][0]
-    evaluator = evaluator_for(model, stack=1, device=setting.device)
-    streams = setting.context().streams(dtype_of(setting.config))
-    start = ParameterStack.initial(evaluator.layout, streams, party=ATTACKER, pretrained=pretrained(model))
-    inputs = {RAW: data.features[0].flatten(1)}
-    if not torch.equal(start.flat[0], trained.clients[0].flat[0]):
-        inputs[UNTRAINED] = embeddings_of(evaluator, start, data.features[0])[0]
+    raw, start = stand_ins(setting, trained)
     found = {}
     some = known.granted(SomeFeatures)
     free = np.setdiff1d(np.arange(known.records), some.ids.cpu())
     features = some.features.flatten(1).double().cpu().numpy()
-    for name, tensor in inputs.items():
-        rows = tensor.detach().double().cpu().numpy()
+    for name, rows in {RAW: raw, UNTRAINED: start}.items():
+        if rows is None:
+            continue
         best = best_decoder({name: rows[some.ids.cpu()]}, features, seed=0, trained=False)
         decoded = Decoded.by(best, rows[free])
         found[name] = score(setting.dataset, Reconstruction.of(free, decoded), setting.confidence, marked=False).success
@@ -199,18 +193,12 @@ def by_chance(dataset: VerticalDataset, scored: "Scored", known: Knowledge) -> I
 
 def memory_needed(setting: AttackSetting) -> int:
     """Return about how many bytes the clients' messages of all trainings take, with the decoding of one training."""
-    config = setting.config
-    values = torch.finfo(dtype_of(config)).bits // 8
-    measured = setting.method.differences(config)
-    clients = setting.dataset.clients
-    sent = setting.rounds * config.batch_size * config.embedding * (2 if measured is not None and measured.pairs else 1)
-    width = int(np.prod(setting.dataset.shapes[0]))
-    decoding = 8 * setting.records * (4 * clients * config.embedding + 4 * width)
-    models = 0
+    needed = memory_of_messages(setting)
     if SPEC.own_options(setting)["knows_model"]:
-        own = architectures_of(setting.data(), config)[0][0]
+        own = architectures_of(setting.data(), setting.config)[0][0]
         models = (setting.rounds + 1) * dimension(evaluator_for(own, stack=1).layout)
-    return values * setting.trials * (sent + clients * setting.records * config.embedding + models) + decoding
+        needed += torch.finfo(dtype_of(setting.config)).bits // 8 * setting.trials * models
+    return needed
 
 
 def some_features(data: TrainingData, setting: AttackSetting) -> tuple[SomeFeatures, ServerLabels]:
@@ -306,13 +294,9 @@ class Reconstruction:
 RECONSTRUCTED = "reconstructed"
 MEAN = "the mean record"
 OTHERS = "from the other clients' embeddings and the label"
-UNTRAINED = "of an untrained client, in the clear"
-RAW = "of raw features"
 CHANCE = "with known features in another order"
 # Records in a picture: the first that the server did not know, whatever became of them.
 SHOWN = 8
-# Records, at most, whose pairing with the guesses is permuted.
-PAIRED = 1000
 
 
 @dataclass(frozen=True)

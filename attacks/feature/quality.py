@@ -79,7 +79,7 @@ class Truth:
         """Return for which records (n,) a variable is right: its category, or its number within `NEAR` of the range."""
         guess, real = features[:, variable], self.real[:, variable]
         if guess.shape[1] > 1:
-            return np.asarray(_category(guess) == _category(real))
+            return np.asarray(category(guess) == category(real))
         return np.asarray(np.abs(guess - real)[:, 0] <= NEAR * self.ranges[variable][0])
 
     def left(self, features: Floats) -> Floats:
@@ -103,7 +103,7 @@ def variables(block: Floats) -> tuple[slice, ...]:
     return tuple(slice(start, end) for start, end in zip(starts, [*starts[1:], block.shape[1]], strict=True))
 
 
-def _category(rows: Floats) -> Ints:
+def category(rows: Floats) -> Ints:
     """Return the likeliest category (n,) of rows (n, c), or c where none of them is likelier than none."""
     return np.asarray(np.concatenate((rows, 1.0 - rows.sum(1, keepdims=True)), 1).argmax(1))
 

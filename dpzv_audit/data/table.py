@@ -10,7 +10,7 @@ import hashlib
 import io
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,7 +26,16 @@ from ..base.files import first_not_utf8, open_plain
 from .files import bounded_lines, check_size, file_digest, memory_available, reading
 from .hints import hints_of, is_identifier
 from .spec import DataRequest, declared
-from .vertical import FloatArray, Records, VerticalDataset, array_digest, equal_runs, split_records, train_count
+from .vertical import (
+    FloatArray,
+    Records,
+    Variable,
+    VerticalDataset,
+    array_digest,
+    equal_runs,
+    split_records,
+    train_count,
+)
 
 FILE_LIMIT = 2 << 30
 FEATURE_LIMIT = 2 << 30
@@ -234,6 +243,21 @@ def column_runs(names: Sequence[str], clients: int) -> Groups:
     return tuple(tuple(names[place] for place in run) for run in np.array_split(np.arange(len(names)), clients))
 
 
+def variables_of(groups: Groups, columns: Iterable[Column]) -> tuple[Variable, ...]:
+    """Return the variables of blocks that hold a group of `columns` each."""
+    by_name = {column.name: column for column in columns}
+    variables = []
+    for client, group in enumerate(groups, start=1):
+        start = 0
+        for name in group:
+            column = by_name[name]
+            stop = start + column.width
+            values = column.values if isinstance(column, CategoryColumn) else ()
+            variables.append(Variable(name, client, slice(start, stop), values))
+            start = stop
+    return tuple(variables)
+
+
 def _encoded(column: Column, cells: list[str], chunk: list[Line]) -> FloatArray:
     with suppress(ValueError):
         return column.encode(cells)
@@ -372,7 +396,7 @@ def read_published_set(table: PublishedTable, request: DataRequest, *, subset: b
         of_sample = "the source's sample of " if sample else ""
         notes += (f"a subset: {of_sample}{total:,} of {original:,} rows",)
     train, test = parts if len(parts) == 2 else request.split(parts[0])
-    return request.dataset(train, test, "; ".join(held), notes=notes)
+    return request.dataset(train, test, "; ".join(held), notes=notes, variables=variables_of(groups, table.columns))
 
 
 MOST_CLASSES = 1_000
@@ -516,6 +540,7 @@ class CsvTable:
             notes=(f"used as they are, for want of a scaling constant: {plain}",) if plain else (),
             hints=hints_of(tables[0].identifiers, largest, self.scales),
             fitted=() if self.classes else (f"the set of classes was read off the label column {self.label!r}",),
+            variables=variables_of(held, columns),
         )
 
     def features(self) -> list[str]:

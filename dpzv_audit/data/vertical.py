@@ -55,6 +55,20 @@ class Records:
         return int(self.labels.shape[0])
 
 
+@dataclass(frozen=True)
+class Variable:
+    """A variable of a table: its `name`, and the `columns` of the block of `client` (from 1) that hold it.
+
+    `values` names its categories, one per column; a record with none of them has zeros there. A number has none, nor
+    has a category in hash buckets.
+    """
+
+    name: str
+    client: int
+    columns: slice
+    values: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class VerticalDataset:
     """A train and a test part over the same clients, with labels in 0 .. `classes` - 1.
@@ -66,6 +80,7 @@ class VerticalDataset:
     records themselves: a release that no noise covers, so that no bound is sound. `hints` say what in the records
     usually keeps a model from learning, with options as `base.errors.with_options` reads them. `columns` is the
     width in pixels where a flattened block is a picture, row by row, None where it is none or its shape says so.
+    `variables` are those of a table whose names are known, in the order of the blocks' columns.
     Raises `InputError` where the two parts differ in clients or in the shape or type of a client's block, or where a
     label or a token id is out of range.
     """
@@ -81,6 +96,7 @@ class VerticalDataset:
     columns: int | None = None
     fitted: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
+    variables: tuple[Variable, ...] = ()
 
     def __post_init__(self) -> None:
         check_count("classes", self.classes, least=2)

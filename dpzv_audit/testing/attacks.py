@@ -13,6 +13,7 @@ import torch
 from attacks import AttackSetting, AttackSpec
 from attacks.core.knowledge import Knowledge, Population
 from attacks.core.spec import DoesNotApply, LabelGuesses
+from attacks.feature.attribute import Inferred
 from attacks.feature.inversion import Reconstruction
 from attacks.gradient.estimation import GradientEstimates
 from mechanisms import METHODS
@@ -117,6 +118,8 @@ def _arrays(answer: Any) -> dict[str, np.ndarray]:
     """Return what an answer holds, by name, as arrays."""
     if isinstance(answer, Reconstruction):
         answer = SimpleNamespace(ids=answer.ids, features=torch.stack([*answer]))
+    if isinstance(answer, Inferred):
+        answer = SimpleNamespace(ids=answer.ids, scores=answer.scores, less=answer.less)
     parts: dict[Any, Any] = {"scores": answer} if isinstance(answer, np.ndarray) else {**vars(answer)}
     parts |= parts.pop("by_queries", {})
     arrays: dict[str, np.ndarray] = {}
@@ -143,6 +146,10 @@ def _check_shapes(spec: AttackSpec, answer: Any, known: Knowledge) -> None:
         right = len(shapes) == len(known.replicas) and all(len(shape) == 2 and shape[:1] == ids for shape in shapes)
         rule = f"features and ids have shapes {shapes} and {ids}, must be K times (n, d), and (n,)"
         require(right, spec, rule)
+    elif isinstance(answer, Inferred):
+        wanted = (len(known.replicas), len(answer.ids), max(1, len(answer.kinds)))
+        rule = f"scores have shape {answer.scores.shape}, must be {wanted}: one per record and category"
+        require(answer.scores.shape == wanted, spec, rule)
     else:
         rule = f"infer returns a {type(answer).__name__}, which no mount function scores"
         require(isinstance(answer, GradientEstimates), spec, rule)

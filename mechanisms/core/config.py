@@ -163,6 +163,11 @@ class TrainingConfig(BaseModel):
         """Return whether the server hands every client the training labels."""
         return False
 
+    @property
+    def embeddings_shared(self) -> bool:
+        """Return whether the server passes every client the embeddings of all others."""
+        return False
+
     def answered_losses(self, clients: int) -> int:
         """Return how many losses of a batch the server computes in a round to answer, each point counted once.
 

@@ -51,6 +51,11 @@ class CompressedConfig(BaselineConfig):
         """See `TrainingConfig.labels_shared`."""
         return self.local_gradient == "recomputed"
 
+    @property
+    def embeddings_shared(self) -> bool:
+        """See `TrainingConfig.embeddings_shared`."""
+        return self.local_gradient == "recomputed"
+
 
 class SplitConfig(CompressedConfig):
     """Split learning: synchronous, first order."""

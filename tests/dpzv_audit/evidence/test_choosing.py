@@ -130,7 +130,7 @@ def test_a_claim_counts_no_attack_that_chance_alone_refutes(setting):
 def test_the_strongest_of_an_adversary_is_of_what_it_can_mount():
     """A client that deviates, or colludes, can do what an honest one does."""
     reach = {one: (one, "client") for one in ("malicious-client", COLLUDING)}
-    for adversary in ("client", "malicious-client", COLLUDING, "release"):
+    for adversary in ("client", "malicious-client", COLLUDING, "release", "server"):
         assert {(spec.name, by) for spec, by in named(STRONGEST, adversary)} == {
             (name, by)
             for name in ATTACKS
@@ -140,7 +140,7 @@ def test_the_strongest_of_an_adversary_is_of_what_it_can_mount():
     ((spec, by),) = named("label_direct", COLLUDING)
     assert (spec.name, by) == ("label_direct", COLLUDING)
     with refused("mounts no attack"):
-        named(STRONGEST, "server")
+        named(STRONGEST, "nobody")
     with refused(r"label_scalar"):
         named("label_scalr", "client")
 
