@@ -15,6 +15,7 @@ from attacks.core.knowledge import Knowledge, Population
 from attacks.core.spec import DoesNotApply, LabelGuesses
 from attacks.feature.attribute import Inferred
 from attacks.feature.inversion import Reconstruction
+from attacks.feature.linkage import Linked
 from attacks.gradient.estimation import GradientEstimates
 from mechanisms import METHODS
 from mechanisms.core.channel import View
@@ -118,8 +119,9 @@ def _arrays(answer: Any) -> dict[str, np.ndarray]:
     """Return what an answer holds, by name, as arrays."""
     if isinstance(answer, Reconstruction):
         answer = SimpleNamespace(ids=answer.ids, features=torch.stack([*answer]))
-    if isinstance(answer, Inferred):
-        answer = SimpleNamespace(ids=answer.ids, scores=answer.scores, less=answer.less)
+    if isinstance(answer, Inferred | Linked):
+        values = answer.scores if isinstance(answer, Inferred) else answer.distances
+        answer = SimpleNamespace(ids=answer.ids, values=values, less=answer.less)
     parts: dict[Any, Any] = {"scores": answer} if isinstance(answer, np.ndarray) else {**vars(answer)}
     parts |= parts.pop("by_queries", {})
     arrays: dict[str, np.ndarray] = {}
@@ -150,6 +152,10 @@ def _check_shapes(spec: AttackSpec, answer: Any, known: Knowledge) -> None:
         wanted = (len(known.replicas), len(answer.ids), max(1, len(answer.kinds)))
         rule = f"scores have shape {answer.scores.shape}, must be {wanted}: one per record and category"
         require(answer.scores.shape == wanted, spec, rule)
+    elif isinstance(answer, Linked):
+        wanted = (len(known.replicas), len(answer.ids), len(answer.ids))
+        rule = f"distances have shape {answer.distances.shape}, must be {wanted}: of each embedding from each candidate"
+        require(answer.distances.shape == wanted, spec, rule)
     else:
         rule = f"infer returns a {type(answer).__name__}, which no mount function scores"
         require(isinstance(answer, GradientEstimates), spec, rule)

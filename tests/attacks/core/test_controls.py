@@ -25,6 +25,7 @@ CHEAP = {
     "label_matching": {"starts": 2, "steps": 60},
     "feature_inversion": {"known_records": 40, "permutations": 4},
     "attribute_inference": {"known_records": 60, "embeddings": "mean", "permutations": 2},
+    "record_linkage": {"known_records": 60, "candidates": 60, "embeddings": "mean", "permutations": 2},
     "membership_loss": {"pool": 256},
     "membership_lira": {"pool": 256, "shadows": 16},
     # So soon no record beats another twice over: all scores would be 0.

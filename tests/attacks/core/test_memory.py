@@ -42,12 +42,13 @@ def numbers(outcome):
         ("gradient_estimation", "czofo", {}),
         ("feature_inversion", "dpzv", {"sigma": 0.1}),
         ("attribute_inference", "dpzv", {"sigma": 0.1}),
+        ("record_linkage", "dpzv", {"sigma": 0.1}),
     ],
 )
 def test_where_memory_runs_out_attacks_train_in_halves_to_the_same_numbers(attack, method, options, largest_stack):
     """Planted: no more than two trainings fit. In double precision even the order of sums tells nothing apart."""
     more = {"labels_per_class": 1, "steps": 20} if attack.startswith("label_completion") else {}
-    if attack == "attribute_inference":
+    if attack in ("attribute_inference", "record_linkage"):
         more = {"embeddings": "mean", "permutations": 2}
     data = random_dataset(records=40)
     options = dict(options)
