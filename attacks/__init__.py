@@ -8,7 +8,7 @@ from dpzv_audit.base.registry import Registry
 
 from .core.setting import AttackSetting
 from .core.spec import AttackOutcome, AttackSpec
-from .feature import attribute, linkage
+from .feature import attribute, hijacking, linkage
 from .feature import inversion as feature_inversion
 from .gradient import estimation
 from .label import (
@@ -61,6 +61,7 @@ ATTACKS = Registry(
         inference.LIRA_SPEC,
         inference.RMIA_SPEC,
         feature_inversion.SPEC,
+        hijacking.SPEC,
         attribute.SPEC,
         linkage.SPEC,
     ),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from dpzv_audit.base.findings import SERVERS
 from dpzv_audit.base.grouping import grouped
 from dpzv_audit.results import Cell
 
@@ -98,7 +99,7 @@ def defended(cells: Sequence[Cell]) -> list[Defended]:
     The server is none of the adversaries: it holds the labels. Where the strongest attacks were not mounted once more,
     all cells take their place.
     """
-    measured = [c for c in cells if c.state == "measured" and c.accuracy is not None and c.adversary != "server"]
+    measured = [c for c in cells if c.state == "measured" and c.accuracy is not None and c.adversary not in SERVERS]
     if not any(cell.defence for cell in measured):
         return []
     heads = [cell for cell in measured if cell.chosen] or measured

@@ -103,6 +103,7 @@ ATTACKERS: Mapping[str, str] = {
     "eavesdropper": "an eavesdropper",
     "release": "anyone who reads what is released",
     "server": "the server",
+    "malicious-server": "a malicious server",
 }
 """Adversaries as the object of "against", so that a client who attacks is not read as its victim."""
 

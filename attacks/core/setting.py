@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from dpzv_audit.base.findings import SERVERS
 from dpzv_audit.base.halving import as_share, in_pieces
 from mechanisms import METHODS, Training, train
 from mechanisms.core.capabilities import downlink_of
@@ -32,8 +33,9 @@ BY_CLIENTS = (*ALONE, COLLUDING)
 
 
 def abilities(adversary: str) -> tuple[str, ...]:
-    """Return whom an adversary can act as: as itself, and a client that deviates or colludes as one that does not."""
-    return (adversary, "client") if adversary in BY_CLIENTS and adversary != "client" else (adversary,)
+    """Return whom an adversary can act as: as itself, and who deviates or colludes as one that does not."""
+    honest = "client" if adversary in BY_CLIENTS else "server" if adversary in SERVERS else adversary
+    return tuple(dict.fromkeys((adversary, honest)))
 
 
 @dataclass(frozen=True, kw_only=True)

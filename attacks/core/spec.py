@@ -19,7 +19,7 @@ from dpzv_audit.base.errors import (
     check_probability,
     unknown_name,
 )
-from dpzv_audit.base.findings import Control, Interval
+from dpzv_audit.base.findings import SERVERS, Control, Interval
 from dpzv_audit.data.vertical import VerticalDataset
 from mechanisms.core.channel import View
 from mechanisms.core.context import Behaviour, Plan, TrainedStack, TrainingData
@@ -179,7 +179,7 @@ class Needs:
             )
         if setting.adversary == "eavesdropper" and capabilities.encrypted:
             return "its messages were sent under TLS, of which an eavesdropper sees lengths and times alone"
-        by_mail = setting.adversary not in ("server", "release")
+        by_mail = setting.adversary not in (*SERVERS, "release")
         by_model = self.reads == () and label_release(setting.config.defences) is not None
         if setting.config.labels_shared and by_mail and LABELS not in (self.reads or ()) and not by_model:
             return "its server sends every client the labels that it trains on: label_received reads them"

@@ -26,7 +26,8 @@ from ..core.knowledge import Knowledge, ServerLabels
 from ..core.metrics import Booleans, Floats, Ints, areas_interval, over_trainings, t_interval
 from ..core.run import attacked_run
 from ..core.setting import COLLUDING, AttackSetting
-from ..core.spec import AttackOutcome, AttackSpec, Goal, Needs, Positive, Setup
+from ..core.spec import SECOND, AttackOutcome, AttackSpec, CoinGame, Goal, Needs, Positive, Setup
+from .coins import dealt
 from .decoders import LEAST_KNOWN, Decoder
 from .mount import (
     BOTH,
@@ -56,6 +57,10 @@ ALONE = "its embeddings"
 ALL = "its embeddings, the others' and the label"
 CONSTANT = "a constant score"
 CHANCE = "with known attributes in another order"
+
+ONE_VALUE = "all records hold one value of it, so that no coin can pick"
+ELSEWHERE = "another client than the holder is attacked, who sends nothing of it"
+NO_COINS = "all coins fell alike"
 
 Inputs = Mapping[str, Floats]
 """What a classifier reads of all records, (N, w), by name."""
@@ -194,7 +199,40 @@ def mount_attribute(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         expected=chance,
         test=by_pairing(against.ranks[:PAIRED], against.truth[:PAIRED], pairing),
     )
-    return replace(outcome, measures=measures, controls={"other_records": control}, at_once=again.at_once)
+    game, no_game = coin_game(spec, setting, attribute)
+    return replace(
+        outcome,
+        measures=measures,
+        controls={"other_records": control},
+        at_once=again.at_once,
+        game=game,
+        no_game=no_game,
+    )
+
+
+def coin_game(spec: AttackSpec, setting: AttackSetting, attribute: Attribute) -> tuple[CoinGame | None, str]:
+    """Train once more on coins in the place of the attribute, and return the game that guesses of them play.
+
+    None, and the reason, where all records hold one value.
+    """
+    coins = stream(setting.seed, Purpose.CONTROL, 6).integers(2, size=setting.records) == 1
+    dataset = dealt(setting.dataset, attribute, coins)
+    if dataset is None:
+        return None, ONE_VALUE
+    # The same columns by number: what has two values now might be named otherwise, or chosen for another.
+    target = attacked_client(setting, attribute)
+    place = {"attribute": str(attribute.columns.start + 1), "target": str(attribute.holder)}
+    if target != attribute.holder:
+        return None, ELSEWHERE
+    alone = replace(setting.of_control(None), dataset=dataset, trials=1, options={**setting.options, **place})
+    run = attacked_run(spec, alone)
+    inferred = spec.infer(run.view, run.known)
+    scores = inferred.scores[0, :, 0]
+    # The classifier tells one category from the other; which of them a coin's 1 is, the data say.
+    kind = inferred.kinds[0] if inferred.kinds else 1
+    on_one = attribute_of(alone).values[inferred.ids] == kind
+    words = f"{len(scores):,} records of one training, whose {attribute.name} is one of two by a fair coin; {SECOND}"
+    return CoinGame.of(scores, on_one, "replace-record", words), NO_COINS
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from ..core.knowledge import ClientModels, Knowledge, ServerLabels, SomeFeatures
 from ..core.metrics import Floats, Ints, over_trainings, t_interval
 from ..core.run import AttackedRun, attacked_run
 from ..core.setting import ATTACKER, AttackSetting
-from ..core.spec import AttackOutcome, AttackSpec, DoesNotApply, Goal, Needs, Pictures, Positive, Setup
+from ..core.spec import AttackOutcome, AttackSpec, DoesNotApply, Goal, Needs, Option, Pictures, Positive, Setup
 from .decoders import Decoder, best_decoder
 from .enumeration import candidates, enumerated, too_many
 from .mount import PAIRED, RAW, UNTRAINED, memory_of_messages, stand_ins
@@ -194,11 +194,17 @@ def by_chance(dataset: VerticalDataset, scored: "Scored", known: Knowledge) -> I
 def memory_needed(setting: AttackSetting) -> int:
     """Return about how many bytes the clients' messages of all trainings take, with the decoding of one training."""
     needed = memory_of_messages(setting)
-    if SPEC.own_options(setting)["knows_model"]:
+    if option_of(setting, "knows_model"):
         own = architectures_of(setting.data(), setting.config)[0][0]
         models = (setting.rounds + 1) * dimension(evaluator_for(own, stack=1).layout)
         needed += torch.finfo(dtype_of(setting.config)).bits // 8 * setting.trials * models
     return needed
+
+
+def option_of(setting: AttackSetting, name: str) -> Option:
+    """Return an option of this attack, which others that mount it have beside options of their own."""
+    option: Option = setting.options.get(name, SPEC.setup.options[name])
+    return option
 
 
 def some_features(data: TrainingData, setting: AttackSetting) -> tuple[SomeFeatures, ServerLabels]:
@@ -207,7 +213,7 @@ def some_features(data: TrainingData, setting: AttackSetting) -> tuple[SomeFeatu
     And the labels, which the server owns.
     """
     order = stream(setting.seed, Purpose.ATTACK, 7).permutation(data.records)
-    ids = np.sort(order[: min(SPEC.count(setting, "known_records"), data.records // 2)])
+    ids = np.sort(order[: min(int(option_of(setting, "known_records")), data.records // 2)])
     chosen = torch.from_numpy(ids).to(setting.device)
     return SomeFeatures(chosen, data.features[setting.client - 1][chosen]), ServerLabels(setting.labels)
 
@@ -217,10 +223,10 @@ def features_to_fit(setting: AttackSetting) -> str | None:
     if setting.dataset.train.features[0].dtype != np.float32:
         return "client 1 holds token ids, no features to compare"
     records = setting.records
-    known = min(SPEC.count(setting, "known_records"), records // 2)
+    known = min(int(option_of(setting, "known_records")), records // 2)
     if known < 2:
         return f"of {records} training records the server knows {known}; use 2 at least to fit a decoder"
-    return too_many(setting) if SPEC.own_options(setting)["knows_model"] else None
+    return too_many(setting) if option_of(setting, "knows_model") else None
 
 
 def wide(setting: AttackSetting) -> AttackSetting:

@@ -1,7 +1,7 @@
 """Variables of a data set as attacks on features name them: one to infer, its categories, and its value per record."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ LEAST_SHARE = 0.05
 
 @dataclass(frozen=True)
 class Attribute:
-    """A variable to infer: its `name`, and the `holder` (from 1) in whose block it is.
+    """A variable to infer: its `name`, the `holder` (from 1) in whose block it is, and its `columns` there.
 
     `values` (N,) are numbers, or of a variable with `categories` the place of each record's category.
     """
@@ -30,6 +30,7 @@ class Attribute:
     holder: int
     values: Floats
     categories: tuple[str, ...] = ()
+    columns: slice = field(default_factory=lambda: slice(0))
 
     @classmethod
     def of(cls, dataset: VerticalDataset, variable: Variable) -> "Attribute":
@@ -39,17 +40,18 @@ class Attribute:
         """
         columns = _flat(dataset, variable.client)[:, variable.columns]
         width = columns.shape[1]
+        where = variable.columns
         if width == 1:
             values, places = np.unique(columns[:, 0], return_inverse=True)
             if len(values) > 2:
-                return cls(variable.name, variable.client, columns[:, 0].astype(np.float64))
+                return cls(variable.name, variable.client, columns[:, 0].astype(np.float64), columns=where)
             names = [f"{value:g}" for value in values]
-            return cls(variable.name, variable.client, places.astype(np.float64), tuple(names))
+            return cls(variable.name, variable.client, places.astype(np.float64), tuple(names), where)
         places = category(columns)
         names = [*(variable.values or (f"{j}" for j in range(1, width + 1)))]
         if (places == width).any():
             names.append(NONE_OF_THEM)
-        return cls(variable.name, variable.client, places.astype(np.float64), tuple(names))
+        return cls(variable.name, variable.client, places.astype(np.float64), tuple(names), where)
 
     def against(self, value: str) -> "Attribute":
         """Return this variable as one category against all others; `InputError` for one that it does not have."""
@@ -58,7 +60,7 @@ class Attribute:
                 raise InputError("a number, which has no categories; leave =... out", "attribute", self.name)
             raise unknown_name(f"category of {self.name}", value, self.categories)
         values = (self.values == self.categories.index(value)).astype(np.float64)
-        return Attribute(f"{self.name}={value}", self.holder, values, (f"not {value}", value))
+        return Attribute(f"{self.name}={value}", self.holder, values, (f"not {value}", value), self.columns)
 
     @property
     def counts(self) -> Ints:

@@ -10,11 +10,11 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ..base.findings import AdversaryName, NeighbourRelation, UpperBound
+from ..base.findings import SERVERS, AdversaryName, NeighbourRelation, UpperBound
 from ..base.rounding import down, up
 from .accountants import ACCOUNTANTS, upper_bounds
 from .bounds import AccountantQuery, Number, SampledView
-from .gaps import ADVERSARY_NAMES, GAPS, treatment
+from .gaps import GAPS, LISTED, treatment
 from .gaussian import epsilon_from_mu, exactly
 from .release import (
     CHANNELS,
@@ -90,7 +90,7 @@ def _assumptions(query: AccountantQuery, bound: UpperBound) -> tuple[str, ...]:
     def has(**fields: object) -> bool:
         return any(all(getattr(release, name) == value for name, value in fields.items()) for release in parts)
 
-    server = bound.adversary == "server"
+    server = bound.adversary in SERVERS
     noised = any(release.channel != "zo-gradient" for release in parts)
     passes = has(sampler="shuffled", participations=None)
     several = any(release.clients > 1 for release in parts)
@@ -145,7 +145,7 @@ def table_markdown() -> str:
         .render(
             tomllib.loads((_TABLES / "bounds.toml").read_text("utf-8")),
             accountants=ACCOUNTANTS,
-            adversaries=ADVERSARY_NAMES,
+            adversaries=LISTED,
             channels=CHANNELS,
             gaps=GAPS,
             relations=NEIGHBOURS,

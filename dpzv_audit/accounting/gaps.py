@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from ..base.errors import InputError
-from ..base.findings import AdversaryName, NeighbourRelation
+from ..base.findings import SERVERS, AdversaryName, NeighbourRelation
 from .release import (
     CHANNELS,
     NEIGHBOURS,
@@ -23,6 +23,8 @@ from .release import (
 Treatment = Literal["known-ids", "secret-ids", "undefined", "no bound"]
 
 ADVERSARY_NAMES: tuple[AdversaryName, ...] = get_args(AdversaryName)
+LISTED = tuple(name for name in ADVERSARY_NAMES if name != "malicious-server")
+"""Adversaries that tables have: what holds against the server holds against a malicious one, whatever it answers."""
 
 _WORDS = tomllib.loads((Path(__file__).parent / "tables" / "gaps.toml").read_text("utf-8"))
 
@@ -67,8 +69,8 @@ def treatment(
     removed = neighbours == "add-remove"
     if channel == "embedding":
         own = {"replace-label": "own-labels", "add-remove": "row"}.get(neighbours, "told-ids")
-        case = own if adversary == "server" else "clear-labels"
-    elif adversary == "server":
+        case = own if adversary in SERVERS else "clear-labels"
+    elif adversary in SERVERS:
         case = "server"
     elif clear_uploads and adversary == "eavesdropper" and neighbours != "replace-label":
         case = "clear-uploads"
@@ -143,7 +145,7 @@ def _gaps_of_part(
         "one-sided-clip": release.clip_rule == "paper-one-sided",
         "unbounded-participation": adversary == "malicious-client"
         and (release.participation_cap is None or not release.distinct_ids),
-        "server-state": not closed.get(release.server_update, False) and adversary != "server",
+        "server-state": not closed.get(release.server_update, False) and adversary not in SERVERS,
         "client-state": release.client_update == "first-order"
         and (neighbours == "replace-record" or release.channel == "embedding"),
         "hidden-releases": release.own_rounds_only,

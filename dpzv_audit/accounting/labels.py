@@ -11,7 +11,7 @@ and nothing is said of it.
 from dataclasses import dataclass
 
 from ..base.errors import check_delta
-from ..base.findings import AdversaryName, NeighbourRelation, UpperBound
+from ..base.findings import SERVERS, AdversaryName, NeighbourRelation, UpperBound
 from .gaussian import epsilon_from_mu, exactly, mu_from_epsilon
 
 ACCOUNTANT = "label-dp"
@@ -63,7 +63,7 @@ class LabelRelease:
         check_delta("delta", delta)
         epsilon = gap = None
         note = "labels are privatised once, the rest is post-processing"
-        if adversary == "server":
+        if adversary in SERVERS:
             gap, note = "unprotected-channel", HELD
         elif neighbours != "replace-label":
             gap, note = "undefined", MOVES

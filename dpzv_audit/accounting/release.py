@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..base.errors import InputError, check_count, check_names, check_positive
-from ..base.findings import AdversaryName, NeighbourRelation
+from ..base.findings import SERVERS, AdversaryName, NeighbourRelation
 from .selection import Selection
 
 SamplerName = Literal["shuffled", "uniform", "poisson"]
@@ -318,7 +318,7 @@ def relevant_parts(release: AnyRelease, adversary: AdversaryName) -> tuple[Relea
     everybody else it is what the server sends, whatever the embeddings look like.
     """
     parts = parts_of(release)
-    wanted = tuple(candidate for candidate in parts if (candidate.channel == "embedding") == (adversary == "server"))
+    wanted = tuple(candidate for candidate in parts if (candidate.channel == "embedding") == (adversary in SERVERS))
     return wanted or parts
 
 

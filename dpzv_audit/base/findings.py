@@ -8,7 +8,14 @@ from typing import Any, Literal, get_args
 from .errors import unknown_name
 
 AdversaryName = Literal[
-    "client", "colluding-clients", "all-but-one", "malicious-client", "eavesdropper", "release", "server"
+    "client",
+    "colluding-clients",
+    "all-but-one",
+    "malicious-client",
+    "eavesdropper",
+    "release",
+    "server",
+    "malicious-server",
 ]
 NeighbourRelation = Literal["replace-label", "replace-record", "zero-out", "add-remove"]
 Preset = Literal["learned", "paper"]
@@ -39,7 +46,10 @@ ADVERSARIES: dict[str, str] = {
     "eavesdropper": "the scalars on the wire; batch ids only when they travel in the clear",
     "release": "the final model, or the published scalars",
     "server": "the embeddings; it owns the labels",
+    "malicious-server": "a server that also chooses what it answers",
 }
+SERVERS: tuple[AdversaryName, ...] = ("server", "malicious-server")
+"""Adversaries that are the server: what a bound protects from one it protects from the other, whatever it answers."""
 
 
 def adversary_named(name: str) -> AdversaryName:

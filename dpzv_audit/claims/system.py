@@ -7,7 +7,7 @@ from typing import Any
 from mechanisms import Training
 
 from ..base.errors import InputError
-from ..base.findings import STRONGEST, Void
+from ..base.findings import SERVERS, STRONGEST, Void
 from ..base.limits import MOST_RECORDS
 from ..base.loading import importable
 from ..data import load
@@ -138,7 +138,7 @@ def _attack_on(claim: SystemAttackClaim, training: Training, access: Access) -> 
         voids += (Void(reason="unread-messages", words=f"no attack stands in for {', '.join(binary)}: {classes}"),)
     left_out = dict.fromkeys(spec.name for (spec, _), why in zip(mounted, reasons, strict=True) if why is not None)
     missing = (*subject.not_tested, *method.capabilities.not_made)
-    missing += (FEATURES,) if claim.adversary != "server" else ()
+    missing += (FEATURES,) if claim.adversary not in SERVERS else ()
     if left_out:
         missing += (f"attacks that do not apply: {', '.join(left_out)}",)
     facts = {"system": claim.system, **subject.facts}

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -15,6 +15,7 @@ from ..accounting import Composition, Release, upper_bounds
 from ..accounting import calibrate as solved
 from ..accounting.calibration import Calibration
 from ..accounting.explain import table_markdown
+from ..accounting.gaps import LISTED
 from ..accounting.release import NEIGHBOURS
 from ..accounting.selection import parse_selection
 from ..base.errors import InputError
@@ -67,7 +68,7 @@ def account(
         noise_multiplier Z: Sigma over the sensitivity, instead of --sigma. The sensitivity is 2C/B if a record is
             replaced, else C/B.
         adversary NAME: Against whom; see `dpzv-audit list adversaries`. client, colluding-clients, all-but-one,
-            malicious-client, eavesdropper, release, server or all (default).
+            malicious-client, eavesdropper, release, server, malicious-server or all.
         neighbours NAME: How neighbouring data sets differ. replace-label, replace-record, zero-out, add-remove or all.
         everything: Every adversary and every relation. This is the default if neither is named.
     Release:
@@ -89,7 +90,7 @@ def account(
         return
     if everything and (adversary not in (None, "all") or neighbours not in (None, "all")):
         raise InputError("--all asks for every adversary and relation, leave out --adversary and --neighbours")
-    adversaries = get_args(AdversaryName) if adversary is None or adversary == "all" else (adversary,)
+    adversaries = LISTED if adversary is None or adversary == "all" else (adversary,)
     relations = NEIGHBOURS if neighbours is None or neighbours == "all" else (neighbours,)
     if of.has_defence:
         why = "does not go with --defence, whose epsilon is of labels that are privatised once, whatever follows"
@@ -264,7 +265,7 @@ def calibrate(
         epsilon X: Target epsilon, above 0.
         delta X: Target delta, strictly between 0 and 1.
         adversary NAME: Against whom; see `dpzv-audit list adversaries`. client, colluding-clients, all-but-one,
-            malicious-client, eavesdropper, release or server.
+            malicious-client, eavesdropper, release, server or malicious-server.
         neighbours NAME: How neighbouring data sets differ. replace-label, replace-record, zero-out or add-remove.
         solve NAME: What to find: sigma, rounds or batch-size.
     Output:
@@ -308,9 +309,7 @@ def _certified(answer: Calibration, of: ReleaseFlags, out: Path) -> str | None:
     release = answer.release
     if release is None:
         return None
-    bounds = upper_bounds(
-        release, delta=answer.delta, neighbours=[answer.neighbours], adversaries=get_args(AdversaryName)
-    )
+    bounds = upper_bounds(release, delta=answer.delta, neighbours=[answer.neighbours], adversaries=LISTED)
     stated = of.method is None
     result = AccountResult(
         method=of.method or "",

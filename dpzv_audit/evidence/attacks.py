@@ -14,7 +14,7 @@ from attacks.core.setting import AttackSetting
 from attacks.core.spec import DoesNotApply
 
 from ..base.files import LARGEST_STATE, read_plain
-from ..base.findings import LEAST_TRAININGS
+from ..base.findings import LEAST_TRAININGS, SERVERS
 from ..base.store import Store, verified
 from ..results import AttackResult, AttacksResult, Cell, CellKey, read
 from ..statistics.panel import Panel
@@ -88,7 +88,7 @@ def attacks_result(
     missing = [void.words for void in voids_of(base.method, base.dataset.clients, needs.READ)]
     if not base.method.capabilities.simulated:
         missing += base.method.capabilities.not_made
-        missing += [FEATURES] if all(cell.adversary != "server" for cell in measured) else []
+        missing += [FEATURES] if all(cell.adversary not in SERVERS for cell in measured) else []
     sentence += "".join(f" Not tested: {words}." for words in missing)
     everything = AttacksResult(
         sentence=sentence,

@@ -106,6 +106,7 @@ class Game:
 _NO_VIEW = {
     "server": "it owns the labels and receives the embeddings, so there is nothing left to tell",
     "all-but-one": "colluding-clients plays it: the replay of a transcript knows every other label too",
+    "malicious-server": "as the server it owns the labels, and receives the embeddings",
     "malicious-client": "it does not follow the protocol; planted:repeated-record shows what it can do",
 }
 

@@ -24,8 +24,9 @@ from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.findings import NeighbourRelation
 from dpzv_audit.base.seeds import Purpose
 
+from .channel import SERVER
 from .config import AsyncConfig, Bits, ProtectedConfig, active_clients
-from .context import Deployment, Plan, RunContext, TrainingData, dtype_of, schedule
+from .context import AnswerBehaviour, Deployment, Plan, RunContext, TrainingData, dtype_of, schedule
 from .defence import GradientDefences, penalised
 from .federation import ForwardPass
 from .method import Games, MethodSpec, Protection
@@ -299,6 +300,9 @@ class FirstOrderRun(BaselineRun[P]):
         server_gradient, at_rows = fed.server_gradients(self.server_batch(turn.batch, received))
         fed.step_server(server_gradient)
         gradients = {m: self._protected(turn.batch, at_rows[:, :, fed.slots[m - 1]]) for m in turn.clients}
+        server = fed.context.behaviours.get(SERVER)
+        if isinstance(server, AnswerBehaviour):
+            gradients = {m: server.answer(m, turn.batch, received[m], own) for m, own in gradients.items()}
         for number, answer in self.send_down(turn, "gradient", gradients).items():
             self._client_steps(number, turn.batch, passes[number], answer)
         self.round += 1

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from dpzv_audit.base.errors import InputError
-from dpzv_audit.base.findings import ADVERSARIES
+from dpzv_audit.base.findings import ADVERSARIES, SERVERS
 from dpzv_audit.results import Ages, Staleness
 
 SERVER = 0
@@ -197,7 +197,7 @@ class Adversary:
 
     def sees(self, message: Message) -> bool:
         """Return whether `message` is in the view: a client's own mail; for an outsider everything the server sends."""
-        if self.kind in ("server", "all-but-one"):
+        if self.kind in (*SERVERS, "all-but-one"):
             return True
         if self.kind == "eavesdropper":
             return message.sender == SERVER
@@ -211,7 +211,7 @@ class Adversary:
         """Return whether the adversary is, or controls, `party` and so knows what it noted for itself."""
         if self.kind == "all-but-one":
             return party != SERVER
-        return party in self.clients or (self.kind == "server" and party == SERVER)
+        return party in self.clients or (self.kind in SERVERS and party == SERVER)
 
 
 @dataclass

@@ -178,7 +178,19 @@ class GradientBehaviour(Protocol):
         """Return what to step by, (K, d), in place of `gradient`, whose storage may be written again after the step."""
 
 
-Behaviour = ClientBehaviour | GradientBehaviour
+@runtime_checkable
+class AnswerBehaviour(Protocol):
+    """A server of a first-order method that answers with other gradients than those of the loss."""
+
+    @property
+    def first_pass_repeats(self) -> int:
+        """See `ClientBehaviour.first_pass_repeats`."""
+
+    def answer(self, client: int, batch: Batch, embeddings: Tensor, gradient: Tensor) -> Tensor:
+        """Return what a client gets for its `embeddings` (K, B, width) of a batch in place of the loss's `gradient`."""
+
+
+Behaviour = ClientBehaviour | GradientBehaviour | AnswerBehaviour
 
 
 @dataclass(frozen=True)

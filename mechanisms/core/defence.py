@@ -101,6 +101,15 @@ class Defence(BaseModel):
         """
         return None
 
+    def on_answers(self, embeddings: Tensor, gradient: Tensor) -> Tensor:
+        """Return what a client pulls back of the `gradient` that it was sent; this alone where that is not its place.
+
+        Args:
+            embeddings: The client's embeddings of a batch, (K, B, width).
+            gradient: What the server answered, (K, B, width).
+        """
+        return gradient
+
     def on_gradients(self, values: Tensor, labels: Tensor, real: Tensor, draws: Draws) -> Tensor:
         """Return gradients of one message as they are sent; these alone where that is not its place.
 
@@ -152,8 +161,9 @@ def defended(data: "TrainingData", defences: Sequence[Defence], context: "RunCon
 
 
 def penalised(gradient: Tensor, defences: Iterable[Defence], features: Tensor, embeddings: Tensor) -> Tensor:
-    """Return the gradient (K, B, width) at `embeddings` that a client pulls back, with what its defences add to it."""
+    """Return the gradient (K, B, width) at `embeddings` that a client pulls back: what its defences make of it."""
     for defence in defences:
+        gradient = defence.on_answers(embeddings, gradient)
         added = defence.on_embeddings(features, embeddings)
         gradient = gradient if added is None else gradient + added
     return gradient

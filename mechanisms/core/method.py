@@ -13,7 +13,7 @@ from dpzv_audit.base.findings import AdversaryName, NeighbourRelation
 from dpzv_audit.base.seeds import Purpose
 
 from .capabilities import Capabilities
-from .channel import Channel
+from .channel import SERVER, Channel
 from .config import Downlink, TrainingConfig, build_config
 from .context import Behaviour, Deployment, Plan, RunContext, TrainedStack, TrainingData, dtype_of
 from .defence import checked, defended, label_release, words_of
@@ -331,6 +331,10 @@ class MethodSpec:
         return f"{own}; and {words}" if protection.draws else own
 
     def _check_behaviours(self, behaviours: Mapping[int, Behaviour], clients: int) -> None:
+        if SERVER in behaviours and self.downlink == "gradient":
+            behaviours = {number: own for number, own in behaviours.items() if number != SERVER}
+        if not behaviours:
+            return
         deviating = f"behaviours are given for client {', '.join(map(str, behaviours))}"
         does = self.deviation
         if does is None or not all(hasattr(behaviour, does) for behaviour in behaviours.values()):

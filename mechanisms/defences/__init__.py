@@ -4,7 +4,7 @@ Packages that are installed beside this one may add theirs (`dpzv_audit.base.reg
 """
 
 from ..core.defence import DEFENCES, defence_of
-from . import confusion, correlation, gradient, label, marvell
+from . import answers, confusion, correlation, gradient, label, marvell
 
 __all__ = ["DEFENCES", "defence_of"]
 
@@ -15,6 +15,7 @@ DEFENCES.add(
     label.ONE_SHOT,
     confusion.SPEC,
     correlation.SPEC,
+    answers.SPEC,
     gradient.MAX_NORM,
     marvell.SPEC,
     gradient.SPARSIFY,

@@ -17,8 +17,19 @@ ALL_BUT_ONE = Adversary("all-but-one")
 OUTSIDER = Adversary("eavesdropper")
 OUTSIDER_WITH_IDS = Adversary("eavesdropper", public_ids=True)
 SERVER_ITSELF = Adversary("server")
+MALICIOUS_SERVER = Adversary("malicious-server")
 RELEASE = Adversary("release")
-EVERYBODY = [CLIENT, COLLUDING, ALL_BUT_ONE, MALICIOUS, OUTSIDER, OUTSIDER_WITH_IDS, SERVER_ITSELF, RELEASE]
+EVERYBODY = [
+    CLIENT,
+    COLLUDING,
+    ALL_BUT_ONE,
+    MALICIOUS,
+    OUTSIDER,
+    OUTSIDER_WITH_IDS,
+    SERVER_ITSELF,
+    MALICIOUS_SERVER,
+    RELEASE,
+]
 
 
 @pytest.fixture(scope="module")
