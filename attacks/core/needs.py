@@ -1,6 +1,6 @@
 """Conditions of attacks on a setting: each returns in one line why it is not met, or None where it is."""
 
-from .setting import COLLUDING, AttackSetting
+from .setting import ATTACKER, COLLUDING, AttackSetting
 from .spec import Condition
 
 READ = ("gradient", "prediction")
@@ -59,6 +59,21 @@ def own_protocol(setting: AttackSetting) -> str | None:
     if setting.method.capabilities.simulated:
         return None
     return "it plays a client, or rounds again, by the protocol of a built-in method; a system's rounds are its own"
+
+
+def uploads(setting: AttackSetting) -> str | None:
+    """Need embeddings of client 1 at the server, of one width, whose records are known."""
+    capabilities = setting.method.capabilities
+    if capabilities.simulated:
+        return None
+    widths = capabilities.widths.get(ATTACKER, ())
+    if not widths:
+        line = f'record.sent(round, {ATTACKER}, 0, "embeddings", rows, ids)'
+        return f"client {ATTACKER} sends the server no embeddings; record.cut, or {line}, where it does"
+    if len(widths) > 1:
+        several = " and ".join(map(str, widths))
+        return f"client {ATTACKER} sends embeddings of {several} numbers; let one kind of message have one width"
+    return None
 
 
 def binary_labels(setting: AttackSetting) -> str | None:

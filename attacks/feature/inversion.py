@@ -149,7 +149,7 @@ def references(setting: AttackSetting, known: Knowledge, trained: TrainedStack) 
     """Return the success on embeddings of the first training's client before training, and on its raw features.
 
     Both are in the clear. The first tells what training adds, and is left out where it moves no client's model; the
-    second tells how far the decoders themselves reach.
+    second tells how far the decoders themselves reach. Of a system, whose model before training is its own, that alone.
     """
     raw, start = stand_ins(setting, trained)
     found = {}
@@ -226,7 +226,11 @@ def features_to_fit(setting: AttackSetting) -> str | None:
     known = min(int(option_of(setting, "known_records")), records // 2)
     if known < 2:
         return f"of {records} training records the server knows {known}; use 2 at least to fit a decoder"
-    return too_many(setting) if option_of(setting, "knows_model") else None
+    if not option_of(setting, "knows_model"):
+        return None
+    if not setting.method.capabilities.simulated:
+        return "knows_model needs the client's model at each upload, which a system does not give; leave it out"
+    return too_many(setting)
 
 
 def wide(setting: AttackSetting) -> AttackSetting:
@@ -249,7 +253,7 @@ SPEC = AttackSpec(
         reveals="features",
     ),
     needs=Needs(
-        conditions=(needs.own_protocol, features_to_fit, needs.one_batch_size),
+        conditions=(needs.uploads, features_to_fit, needs.one_batch_size),
         reads=("table", "embeddings"),
         reads_of=(ATTACKER,),
     ),

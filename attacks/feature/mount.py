@@ -75,12 +75,15 @@ def embeddings_shown(setting: AttackSetting) -> str | None:
 def stand_ins(setting: AttackSetting, trained: TrainedStack, client: int = ATTACKER) -> tuple[Floats, Floats | None]:
     """Return the raw features (N, d) of a `client`, and their embeddings (N, width) by its model before training.
 
-    Both are in the clear, and of the first training. None for the latter where training moves no client's model.
+    Both are in the clear, and of the first training. None for the latter where training moves no client's model, or
+    where a system's own start is not known.
     """
     setting = replace(setting, trials=1)
     data = setting.data()
     features = data.features[client - 1]
     raw = np.asarray(features.flatten(1).double().cpu().numpy())
+    if not setting.method.capabilities.simulated:
+        return raw, None
     model = architectures_of(data, setting.config)[0][client - 1]
     evaluator = evaluator_for(model, stack=1, device=setting.device)
     streams = setting.context().streams(dtype_of(setting.config))
@@ -136,6 +139,14 @@ def memory_of_messages(setting: AttackSetting, client: int = ATTACKER, *, of_all
     """
     config = setting.config
     values = torch.finfo(dtype_of(config)).bits // 8
+    capabilities = setting.method.capabilities
+    if not capabilities.simulated:
+        # A record is in at most so many messages as one was in the rehearsal.
+        own, everyone = max(capabilities.widths[client]), sum(map(max, capabilities.widths.values()))
+        often = sum(traffic.of_one for traffic in capabilities.up.values())
+        reading = 8 * setting.records * (4 * everyone + 4 * int(np.prod(setting.dataset.shapes[client - 1])))
+        kept = (everyone if of_all else own) * often + everyone
+        return values * setting.trials * setting.records * kept + reading
     measured = setting.method.differences(config)
     clients = setting.dataset.clients
     # Clients that take turns share the rounds.

@@ -52,15 +52,18 @@ def sent_embeddings(view: View, known: Knowledge, k: int, client: int = ATTACKER
     """
     measured = known.method.differences(known.config)
     two_sided = measured is not None and measured.two_sided
-    mail = [m for m in view.messages if m.sender == client and (m.kind == "table" or m.ids is not None)]
+    mail = [m for m in view.messages if m.sender == client and _about_records(m, known.records)]
     if not mail:
         raise InputError(f"the view holds no embedding of client {client}")
 
     def uploads() -> Iterator[Upload]:
         for message in mail:
             rows = kept_of(message.payload[k : k + 1].double(), two_sided=two_sided)[0]
-            everybody = torch.arange(known.records, device=rows.device)
-            yield everybody if message.ids is None else message.ids[k], rows
+            if message.ids is None:
+                yield torch.arange(known.records, device=rows.device), rows
+                continue
+            held = message.ids[k] >= 0  # others are padding
+            yield message.ids[k][held], rows[held]
 
     like = mail[0].payload[:1].double()
     last, first, total = (like.new_zeros(known.records, like.shape[-1]) for _ in range(3))
@@ -99,6 +102,8 @@ class UploadWatch:
         measured = setting.method.differences(setting.config)
         self._two_sided = measured is not None and measured.two_sided
         self._records = setting.records
+        own = setting.method.capabilities
+        self._odd = set() if own.simulated else {m for m, widths in own.widths.items() if len(widths) > 1}
         self._totals: dict[int, Tensor] = {}
         self._counts: dict[int, Tensor] = {}
         self.reads_notes = ("model",) if setting.options.get("knows_model") else ()
@@ -107,7 +112,9 @@ class UploadWatch:
 
     def on_message(self, message: Message) -> None:
         """Add up the embeddings of a client other than 1."""
-        if message.kind not in ("table", "embeddings") or message.sender in (SERVER, ATTACKER):
+        if message.kind not in ("table", "embeddings") or message.sender in (SERVER, ATTACKER, *self._odd):
+            return
+        if message.receiver != SERVER or not _about_records(message, self._records):
             return
         rows = kept_of(message.payload, two_sided=self._two_sided)
         ids = message.ids
@@ -115,8 +122,10 @@ class UploadWatch:
             ids = torch.arange(self._records, device=rows.device).expand(len(rows), -1)
         total = self._totals.setdefault(message.sender, rows.new_zeros(len(rows), self._records, rows.shape[2]))
         count = self._counts.setdefault(message.sender, rows.new_zeros(len(rows), self._records, 1))
-        total.scatter_add_(1, ids.unsqueeze(2).expand(rows.shape), rows)
-        count.scatter_add_(1, ids.unsqueeze(2), torch.ones_like(rows[:, :, :1]))
+        held = (ids >= 0).unsqueeze(2).to(rows)  # others are padding, of zeros
+        ids = ids.clamp(min=0)
+        total.scatter_add_(1, ids.unsqueeze(2).expand(rows.shape), rows * held)
+        count.scatter_add_(1, ids.unsqueeze(2), held)
 
     def on_note(self, party: int, round_: int, name: str, value: Tensor) -> None:
         """Keep the model of client 1."""
@@ -126,6 +135,14 @@ class UploadWatch:
     def finish(self) -> None:
         """Work out the means."""
         self.means = {client: total / self._counts[client].clamp(min=1) for client, total in self._totals.items()}
+
+
+def _about_records(message: Message, records: int) -> bool:
+    """Return whether rows of an upload (K, B, width), or of pairs, are about records by ids, or about all of them."""
+    if message.payload.dim() < 3:
+        return False
+    named = message.ids.shape[-1] if message.ids is not None else records if message.kind == "table" else -1
+    return int(message.payload.shape[-2]) == named
 
 
 def aligned(uploads: Callable[[], Iterable[Upload]], mean: Tensor) -> Tensor:

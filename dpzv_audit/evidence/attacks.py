@@ -10,8 +10,9 @@ from operator import attrgetter
 from pathlib import Path
 
 from attacks.core import needs
-from attacks.core.setting import AttackSetting
+from attacks.core.setting import ATTACKER, AttackSetting
 from attacks.core.spec import DoesNotApply
+from mechanisms import MethodSpec
 
 from ..base.files import LARGEST_STATE, read_plain
 from ..base.findings import LEAST_TRAININGS, SERVERS
@@ -88,7 +89,8 @@ def attacks_result(
     missing = [void.words for void in voids_of(base.method, base.dataset.clients, needs.READ)]
     if not base.method.capabilities.simulated:
         missing += base.method.capabilities.not_made
-        missing += [FEATURES] if all(cell.adversary not in SERVERS for cell in measured) else []
+        looked = any(cell.adversary in SERVERS for cell in measured)
+        missing += _features_unread(base.method, base.dataset.clients) if looked else [FEATURES]
     sentence += "".join(f" Not tested: {words}." for words in missing)
     everything = AttacksResult(
         sentence=sentence,
@@ -101,6 +103,20 @@ def attacks_result(
         **provenance(base),
     )
     return everything, results
+
+
+def _features_unread(method: MethodSpec, clients: int) -> tuple[str, ...]:
+    """Return what of so many clients' features no attack looked at, where feature attacks on client 1 were mounted."""
+    capabilities = method.capabilities
+    words = []
+    others = [m for m in method.exchanging(clients) if m != ATTACKER]
+    if others:
+        whose = f"client{'s' if len(others) > 1 else ''} {', '.join(map(str, others))}"
+        words.append(f"attacks on features looked at client {ATTACKER} alone, not at {whose}")
+    kinds = sorted(set(capabilities.up) - {"table", "embeddings"})
+    if kinds:
+        words.append(f"no attack looked for features in messages of kind {', '.join(kinds)}")
+    return tuple(words)
 
 
 def _below(heading: str, reporter: Reporter) -> Reporter:

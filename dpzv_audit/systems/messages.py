@@ -17,6 +17,8 @@ SERVER = 0
 """Number of the party that holds the labels."""
 PER_RECORD = ("embeddings", "gradient", "prediction")
 """Kinds of messages of which each row is about one record, so that they need ids."""
+UPLOADS = ("table", "embeddings")
+"""Kinds of messages to the server that hold what a client makes of its features."""
 
 
 class Sent(NamedTuple):

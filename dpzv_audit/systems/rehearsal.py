@@ -14,7 +14,7 @@ from mechanisms.core.models import GivenModel
 
 from ..base.errors import AuditError, InputError
 from ..base.seeds import Purpose, stream
-from .messages import SERVER, Recording, Sent, with_ids
+from .messages import SERVER, UPLOADS, Recording, Sent, with_ids
 from .release_tests import Excerpt, Rehearsal
 from .system import System, classes_of, seed_of
 from .task import Part, Task
@@ -37,9 +37,10 @@ def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
     """Train a few times before anything is attacked, and return what there is to attack.
 
     Raises:
-        InputError: It sends nothing; its messages are the same when half of its labels change; or differ when nothing
-            does, although it does not state that it is `random`; its ids name other records than its gradients are
-            about, early or late in the training; or its rounds do not count.
+        InputError: It sends nothing; its messages are the same when half of its labels change, unless clients send
+            their features up and are told nothing; or differ when nothing does, although it does not state that it is
+            `random`; its ids name other records than its gradients are about, early or late in the training; or its
+            rounds do not count.
         SystemFailed: As `System.play`.
     """
     training_seed = seed_of(seed, 0)
@@ -51,6 +52,12 @@ def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
         raise InputError(f"{where} recorded no message; call record.cut or record.sent where parties send")
     _check_rounds(first.record, task.clients, where)
     sent = _excerpt(first.record)
+    told = told_to_clients(first.record.messages, task.clients)
+
+    def refeatured() -> Recording:
+        moved = replace(task, features=tuple(np.roll(block, 1, axis=0) for block in task.features))
+        return system.play(moved, training_seed, "the rehearsal on other features").record
+
     other = None
     coupled = False
     not_made = ["whether ids are right: the system draws numbers that its seed does not decide"]
@@ -69,28 +76,30 @@ def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
             if not _same(first.record, other):
                 break
         else:
-            raise InputError(f"{where} sent the same messages when its labels were changed: it ignores task.labels")
+            # Clients that send their features up, and are told nothing, need no labels for it.
+            if any(told.values()) or _same(first.record, refeatured()):
+                raise InputError(f"{where} sent the same messages when its labels were changed: it ignores task.labels")
+        assert other is not None
         coupled = _check_ids(first.record, other, changed, where)
         not_made = _late(system, task, training_seed, relabelled.labels, first.record, where)
     telling = _telling(first.record, other, task.clients)
 
-    def refeatured() -> Excerpt:
-        moved = replace(task, features=tuple(np.roll(block, 1, axis=0) for block in task.features))
-        return _excerpt(system.play(moved, training_seed, "the rehearsal on other features").record)
-
     return SystemCapabilities(
         simulated=False,
         predicts=first.predict is not None,
-        told=told_to_clients(first.record.messages, task.clients),
+        told=told,
         architectures={client: GivenModel(model) for client, model in first.clients.items()},
         down=_traffic(sent, telling, down=True),
         up=_traffic(sent, telling, down=False),
+        widths=_widths(sent, task.records),
         coupled=coupled,
         named={client: _named(sent, client) for client in range(1, task.clients + 1)},
         apart=apart(first.record.messages, task.clients),
         telling=telling,
         nameless=nameless(sent.messages, telling),
-        rehearsed=Rehearsal(sent) if other is None else Rehearsal(sent, _excerpt(other), refeatured),
+        rehearsed=Rehearsal(sent)
+        if other is None
+        else Rehearsal(sent, _excerpt(other), lambda: _excerpt(refeatured())),
         not_made=tuple(not_made),
     )
 
@@ -255,6 +264,18 @@ def _traffic(sent: Excerpt, telling: Mapping[int, frozenset[str]], *, down: bool
         ids = [sent.tensors[message.ids] for message in messages if message.ids]
         traffic[kind] = Traffic(len(messages), int(np.bincount(np.concatenate(ids)).max()) if ids else 0)
     return traffic
+
+
+def _widths(sent: Excerpt, records: int) -> dict[int, tuple[int, ...]]:
+    """Return the widths of the rows that each client uploads about records by their ids, or about all `records`."""
+    widths = defaultdict(set)
+    for message in sent.messages:
+        if message.kind in UPLOADS and message.receiver == SERVER:
+            values = sent.tensors[message.tensor]
+            rows = len(sent.tensors[message.ids]) if message.ids else records
+            if len(values) == rows and (message.ids or values.ndim == 2):
+                widths[message.sender].add(values.size // rows)
+    return {client: tuple(sorted(found)) for client, found in widths.items()}
 
 
 def _check_ids(first: Recording, other: Recording, changed: np.ndarray, where: str, start: int = 0) -> bool:

@@ -33,6 +33,8 @@ class Capabilities:
         named: How many records the messages that each client sees are about by their ids.
         down: Messages from the server that tell of labels, by kind.
         up: Messages to the server, by kind.
+        widths: Numbers in each row of the embeddings that a client sends the server, by client, where it is known which
+            records they are about; several where they differ.
         coupled: Whether a gradient depends on labels of other records.
         telling: Kinds of messages to each party that are not the same when labels differ.
         nameless: Kinds among `telling` whose messages do not say which records they are about.
@@ -51,6 +53,7 @@ class Capabilities:
     named: Mapping[int, int] = field(default_factory=dict)
     down: Mapping[str, Traffic] = field(default_factory=dict)
     up: Mapping[str, Traffic] = field(default_factory=dict)
+    widths: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     coupled: bool = False
     telling: Mapping[int, frozenset[str]] = field(default_factory=dict)
     nameless: Mapping[int, frozenset[str]] = field(default_factory=dict)

@@ -97,6 +97,13 @@ def test_a_column_copied_into_embeddings_is_found_in_20_of_20():
         assert by_pairing(decoder.predict(rows[100:]) - features.mean(0), features[100:], generator).p < 1e-4
 
 
+def test_guesses_that_are_the_same_of_all_records_are_at_chance():
+    """Whatever the order they gain the same, up to rounding, which is no finding."""
+    features = np.random.default_rng(9).standard_normal((150, 5))
+    for guess in (np.zeros(5), np.array([0.1, -0.7, 0.3, 1e-9, 3.0])):
+        assert by_pairing(np.tile(guess, (150, 1)), features, np.random.default_rng(0)).p == 1.0
+
+
 def test_the_control_finds_a_leak_far_below_its_share_of_false_alarms():
     rows, features = relu_records(4, noise=1.0)
     guess = fitted(_makers(1, 0)["ridge"], rows[:200], features[:200])(rows[200:])

@@ -72,3 +72,41 @@ def test_a_client_that_is_named_looks_alone(tmp_path, monkeypatch, cli):
     assert seen["client"] == seen["malicious-client"] == (2,)
     assert seen["colluding-clients"] == (1, 2, 3, 4)
     assert looking("--adversary colluding-clients") == {"colluding-clients": (2,)}
+
+
+RAW = """
+import numpy as np
+import torch
+
+
+def data():
+    first, second = np.random.default_rng(3).standard_normal((2, 300, 3))
+    return {"features": [first, second], "labels": (first[:, 0] + second[:, 0] > 0).astype(int)}
+
+
+def train(task, record, seed):
+    blocks, y = task.torch()
+    generator = torch.Generator().manual_seed(seed)
+    for number, ids in enumerate(torch.randperm(len(y), generator=generator).split(50)):
+        for client, block in enumerate(blocks, 1):
+            record.sent(number, client, 0, "embeddings", block[ids], ids)
+        record.sent(number, 2, 0, "masks", (blocks[1][ids] > 0).float(), ids)
+"""
+
+
+def test_a_server_that_is_sent_raw_rows_leads_the_answer(tmp_path, monkeypatch, cli):
+    """Nothing is sent down. What the attack did not look at is said."""
+    (tmp_path / "rawrows.py").write_text(RAW)
+    monkeypatch.chdir(tmp_path)
+    answer = cli.answer(f"attack --system rawrows:train --attack all --trials 2 --out {tmp_path}")
+    first = answer["attacks"][0]
+    assert (first["attack"], first["adversary"]) == ("feature_inversion", "server")
+    assert first["success"] > 0.98
+    assert answer["sentence"].startswith(
+        "The strongest of 1 attack on system:rawrows:train is feature_inversion by the"
+    )
+    looked = [words for words in answer["not_tested"] if "features" in words]
+    assert looked == [
+        "attacks on features looked at client 1 alone, not at client 2",
+        "no attack looked for features in messages of kind masks",
+    ]
