@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.metrics import Floats
+from ..core.metrics import Floats, Ints
 
 # A unit that few known records move gets this share of the largest deviation: divided by its own it would blow up.
 FLOOR = 0.1
@@ -33,6 +33,8 @@ VARIANCE = 0.99
 # Records that are predicted at once, whose kernel is held.
 AT_ONCE = 4096
 NETWORK = "inverse network"
+# What is a feature as it is may differ by rounding, as a share of its range.
+SAME = 1e-6
 
 Predict = Callable[[Floats], Floats]
 Make = Callable[[Floats], Any]
@@ -66,6 +68,11 @@ def best_decoder(inputs: Mapping[str, Floats], features: Floats, *, seed: int, t
         seed: Draws the held-out parts and starts networks.
         trained: Whether networks compete, which take most of the time.
     """
+    for read, rows in inputs.items():
+        places = copied(rows, features)
+        if places is not None:
+            refit = partial(fitted, _makers(1, seed)["ridge"], rows)
+            return Decoder("copy", read, partial(np.take, indices=places, axis=1), 0.0, refit)
     m = len(features)
     parts = np.array_split(np.random.default_rng(seed).permutation(m), FOLDS)
     errors: dict[tuple[str, str], Floats] = {}
@@ -100,6 +107,21 @@ def best_decoder(inputs: Mapping[str, Floats], features: Floats, *, seed: int, t
         float((errors[name, read] ** 2).sum(1).mean()) if errors else np.inf,
         partial(fitted, _makers(1, seed)[solution[0]], inputs[read]),
     )
+
+
+def copied(rows: Floats, features: Floats) -> Ints | None:
+    """Return in which columns (d,) of the inputs (m, w) the features (m, d) stand as they are; None where some do not.
+
+    Of several the one in the same place is taken, so that what is constant among known records is not mistaken.
+    """
+    slack = SAME * (np.ptp(features, 0) + np.abs(features).max(0) + 1e-300)
+    places = np.empty(features.shape[1], np.int64)
+    for j, column in enumerate(features.T):
+        found = np.flatnonzero((np.abs(rows - column[:, None]) <= slack[j]).all(0))
+        if not len(found):
+            return None
+        places[j] = j if j in found else found[0]
+    return places
 
 
 def spread_of(features: Floats) -> Floats:

@@ -18,7 +18,7 @@ from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.findings import Interval
 from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.files import check_memory
-from dpzv_audit.data.vertical import VerticalDataset
+from dpzv_audit.data.vertical import VerticalDataset, take
 from mechanisms.core.channel import View
 from mechanisms.core.context import TrainedStack, TrainingData, dtype_of
 from mechanisms.core.federation import architectures_of
@@ -236,9 +236,17 @@ def features_to_fit(setting: AttackSetting) -> str | None:
 def wide(setting: AttackSetting) -> AttackSetting:
     """Split learning whose embeddings are four times as wide as the features, in the clear."""
     d = int(np.prod(setting.dataset.shapes[0]))
-    options = {"epochs": 1, "embedding": 4 * d}
-    # Enough records to fit so wide a decoder.
-    return setting.on("split", options, trials=2, options={"known_records": max(200, 16 * d)}, pilot=True)
+    # Enough records to fit so wide a decoder, and no more of others than tell how well it does.
+    known = max(200, 16 * d)
+    some = take(setting.dataset.train, np.arange(min(len(setting.dataset.train), max(4_000, 4 * known))))
+    return setting.on(
+        "split",
+        {"epochs": 1, "embedding": 4 * d},
+        trials=2,
+        options={"known_records": known},
+        pilot=True,
+        dataset=replace(setting.dataset, train=some),
+    )
 
 
 SPEC = AttackSpec(

@@ -110,3 +110,15 @@ def test_the_control_finds_a_leak_far_below_its_share_of_false_alarms():
     found = by_pairing(guess - features.mean(0), features[200:], np.random.default_rng(0))
     assert found.p == 1 / 200_001
     assert found.by == "200,000 pairings of records"
+
+
+def test_features_that_are_sent_as_they_are_are_copied_beyond_the_known_range():
+    generator = np.random.default_rng(0)
+    features = np.concatenate((generator.uniform(size=(40, 3)), np.zeros((40, 1))), 1)
+    order = [2, 0, 3, 1, 4]
+    sent = np.concatenate((features, generator.uniform(size=(40, 1))), 1)[:, order]
+    best = best_decoder({"other": sent[:, :2], "mean": sent}, features, seed=0)
+    assert (best.name, best.inputs, best.error) == ("copy", "mean", 0.0)
+    beyond = 10.0 * generator.uniform(size=(5, 5))
+    assert np.array_equal(best.predict(beyond[:, order])[:, :3], beyond[:, :3])
+    assert best_decoder({"mean": sent + 1e-3 * generator.standard_normal(sent.shape)}, features, seed=0).name != "copy"
