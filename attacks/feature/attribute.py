@@ -179,7 +179,7 @@ def mount_attribute(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         plan=run.plan,
         metric=f"{what} of {attribute.name}",
         chance=chance,
-        curves=tables(attribute, some, inferred, {"success": scored, **baselines}),
+        curves=_tables(attribute, some, inferred, {"success": scored, **baselines}),
         by_trial={"success": tuple(scored.by_training.tolist())},
         at_once=run.at_once,
     )
@@ -342,7 +342,7 @@ def by_chance(attribute: Attribute, inferred: Inferred, some: KnownAttribute, kn
     return Interval(value=float(np.mean(found)), low=low, high=high, n=len(found), confidence=1.0, unit="orders")
 
 
-def tables(
+def _tables(
     attribute: Attribute, some: KnownAttribute, inferred: Inferred, compared: Mapping[str, Scored]
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the area of each category beside the baselines', and who inferred from what."""

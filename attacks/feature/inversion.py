@@ -97,7 +97,7 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         plan=run.plan,
         metric="correlation of reconstructed with true features, about the mean record",
         measures=scored.quality,
-        curves=tables(dataset, compared),
+        curves=_tables(dataset, compared),
         pictures=beside(dataset, compared),
         by_trial={"success": tuple(scored.shares.mean(1).clip(-1.0, 1.0).tolist())},
         at_once=run.at_once,
@@ -394,7 +394,7 @@ def _correlation(shares: Floats, records: int, confidence: float) -> Interval:
     return replace(by_group, value=value, low=low, high=high, over_trainings=over)
 
 
-def tables(dataset: VerticalDataset, compared: Mapping[str, Scored]) -> dict[str, list[dict[str, Any]]]:
+def _tables(dataset: VerticalDataset, compared: Mapping[str, Scored]) -> dict[str, list[dict[str, Any]]]:
     """Return the marks of reconstructions beside those of baselines, errors by variable, and who decoded."""
     rows = [
         {"what": what, "correlation": one.success.value, **{name: mark.value for name, mark in one.quality.items()}}

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dpzv_audit.accounting import ACCOUNTANTS, GAPS
+from dpzv_audit.accounting.gaps import LISTED
 from dpzv_audit.base.errors import AuditError
-from dpzv_audit.base.findings import ADVERSARIES
 from dpzv_audit.cli import account as command
 
 from ...helpers.places import ROOT, read_json, toml_beside
@@ -54,7 +54,7 @@ def test_json_is_the_contract(answer):
 
 def test_all_is_every_adversary_and_relation(answer):
     found = answer(BASE + " --sigma 0.2")
-    assert len(found["bounds"]) == len(ADVERSARIES) * 4 * len(ACCOUNTANTS)
+    assert len(found["bounds"]) == len(LISTED) * 4 * len(ACCOUNTANTS)
     assert found["bounds"] == answer(BASE + " --sigma 0.2 --adversary all --neighbours all")["bounds"]
 
 
@@ -302,7 +302,7 @@ def test_documentation_is_up_to_date(run):
     page = ROOT / "docs" / "accounting-table.md"
     printed = run("--table").out
     assert printed == page.read_text(encoding="utf-8"), "run: dpzv-audit account --table > docs/accounting-table.md"
-    for adversary in ADVERSARIES:
+    for adversary in LISTED:
         assert f"`{adversary}`" in printed
     assert "undefined" in printed
     assert "no bound" in printed

@@ -13,18 +13,30 @@ from mechanisms import METHODS
 MANY_CLASSES = {"label_direct", "label_probe", "label_inversion"}
 ON_SYSTEMS_ALONE = {"label_served"}
 LONG = {
+    "feature_hijacking",
     "label_completion",
     "label_completion_active",
+    "label_matching",
     "label_precision",
     "label_signature",
     "membership_lira",
     "membership_rmia",
 }
 """Attacks that fit models of their own for seconds."""
-ON_GRADIENTS = ("completion_active", "corrected", "denoised", "direction", "enumeration", "inversion", "norm")
+ON_GRADIENTS = (
+    "completion_active",
+    "corrected",
+    "denoised",
+    "direction",
+    "enumeration",
+    "inversion",
+    "matching",
+    "norm",
+)
 DPZV = ("dpzv", {"calibration": "none"})
 ON = {f"label_{name}": ("vafl", {}) for name in ON_GRADIENTS}
 ON["label_received"] = ("compressed", {"local_gradient": "recomputed"})
+ON["feature_hijacking"] = ("split", {})
 
 
 def claim_on(attack):
