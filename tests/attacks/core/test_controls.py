@@ -24,6 +24,7 @@ CHEAP = {
     "label_completion_active": {"steps": 150},
     "label_matching": {"starts": 2, "steps": 60},
     "feature_inversion": {"known_records": 40, "permutations": 4},
+    "feature_hijacking": {"known_records": 40, "embeddings": "mean", "permutations": 2},
     "attribute_inference": {"known_records": 60, "embeddings": "mean", "permutations": 2},
     "record_linkage": {"known_records": 60, "candidates": 60, "embeddings": "mean", "permutations": 2},
     "membership_loss": {"pool": 256},
@@ -31,7 +32,7 @@ CHEAP = {
     # So soon no record beats another twice over: all scores would be 0.
     "membership_rmia": {"pool": 256, "shadows": 16, "gamma": 1.0},
 }
-TRIALS = {"label_probe": 48, "label_norm": 32, "label_precision": 96, "attribute_inference": 2}
+TRIALS = {"label_probe": 48, "label_norm": 32, "label_precision": 96, "attribute_inference": 2, "feature_hijacking": 2}
 """More where a trial has few guesses, or luck that all of them share; fewer where records are what varies."""
 LONG = {
     "feature_inversion": pytest.mark.ci,

@@ -8,7 +8,6 @@ from attacks.core.setting import abilities
 from attacks.core.spec import DoesNotApply
 from attacks.feature import inversion
 from attacks.feature.hijacking import HONEST, IGNORED, IGNORED_HONEST, SPEC, Hijacker, spread
-from dpzv_audit.testing import check_attack
 
 from ...helpers.refusals import refused
 from ..conftest import mount, random_dataset
@@ -70,7 +69,3 @@ def test_a_malicious_server_can_do_what_a_server_can():
     assert abilities("malicious-server") == ("malicious-server", "server")
     assert abilities("server") == ("server",)
     assert inversion.SPEC.setup.options.keys() < SPEC.setup.options.keys()
-
-
-def test_the_attack_keeps_the_contract():
-    check_attack(SPEC)
