@@ -42,6 +42,7 @@ from .mount import (
     labels_known,
     memory_of_messages,
     other_records,
+    reach_of,
     side_by_side,
     stand_ins,
     with_more,
@@ -213,17 +214,16 @@ def mount_attribute(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
 def coin_game(spec: AttackSpec, setting: AttackSetting, attribute: Attribute) -> tuple[CoinGame | None, str]:
     """Train once more on coins in the place of the attribute, and return the game that guesses of them play.
 
-    None, and the reason, where all records hold one value.
+    None, and the reason, where all records hold one value or another client than the holder is attacked.
     """
+    if attacked_client(setting, attribute) != attribute.holder:
+        return None, ELSEWHERE
     coins = stream(setting.seed, Purpose.CONTROL, 6).integers(2, size=setting.records) == 1
     dataset = dealt(setting.dataset, attribute, coins)
     if dataset is None:
         return None, ONE_VALUE
     # The same columns by number: what has two values now might be named otherwise, or chosen for another.
-    target = attacked_client(setting, attribute)
     place = {"attribute": str(attribute.columns.start + 1), "target": str(attribute.holder)}
-    if target != attribute.holder:
-        return None, ELSEWHERE
     alone = replace(setting.of_control(None), dataset=dataset, trials=1, options={**setting.options, **place})
     run = attacked_run(spec, alone)
     inferred = spec.infer(run.view, run.known)
@@ -338,8 +338,7 @@ def by_chance(attribute: Attribute, inferred: Inferred, some: KnownAttribute, kn
         refit = first.by.refit(some.targets[generator.permutation(len(some.targets))])
         guess = replace(first, scores=refit(first.inputs[:PAIRED]))
         found.append(score(attribute, Inferred.of(ids, some.kinds, [guess]), 0.95).success.value)
-    low, high = min(found), max(found)
-    return Interval(value=float(np.mean(found)), low=low, high=high, n=len(found), confidence=1.0, unit="orders")
+    return reach_of(found)
 
 
 def _tables(

@@ -39,7 +39,7 @@ _RATES = {"autoencoder": 1e-3, "discriminator": 1e-4}
 _BATCH = 64
 HONEST = "by a server that answers honestly"
 IGNORED = "answers that answer-check would ignore"
-IGNORED_HONEST = "of the honest server's"
+IGNORED_HONEST = "answers of an honest server that it would ignore"
 
 Answer = Callable[[int, Tensor], Tensor]
 """Returns gradients (B, width) at the embeddings (B, width) of one replica, by its place in the stack."""

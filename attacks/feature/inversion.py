@@ -34,7 +34,7 @@ from ..core.setting import ATTACKER, AttackSetting
 from ..core.spec import AttackOutcome, AttackSpec, DoesNotApply, Goal, Needs, Option, Pictures, Positive, Setup
 from .decoders import Decoder, best_decoder
 from .enumeration import candidates, enumerated, too_many
-from .mount import PAIRED, RAW, UNTRAINED, memory_of_messages, stand_ins
+from .mount import PAIRED, RAW, UNTRAINED, memory_of_messages, reach_of, stand_ins
 from .quality import GROUPS, PSNR, SSIM, Truth
 from .uploads import READ, UploadWatch, sent_embeddings
 
@@ -187,8 +187,7 @@ def by_chance(dataset: VerticalDataset, scored: "Scored", known: Knowledge) -> I
     for _ in range(int(known.options["permutations"])):
         guess = refit(features[generator.permutation(len(features))])(scored.first.inputs[:PAIRED])
         found.append(float(_shares(torch.from_numpy(guess - mean), torch.from_numpy(real - mean)).mean()))
-    low, high = min(found), max(found)
-    return Interval(value=float(np.mean(found)), low=low, high=high, n=len(found), confidence=1.0, unit="orders")
+    return reach_of(found)
 
 
 def memory_needed(setting: AttackSetting) -> int:

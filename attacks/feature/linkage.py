@@ -37,6 +37,7 @@ from .mount import (
     labels_known,
     memory_of_messages,
     other_records,
+    reach_of,
     side_by_side,
     stand_ins,
     with_more,
@@ -266,8 +267,7 @@ def by_chance(first: Linking, some: Candidates, truth: Truth, known: Knowledge) 
         refit = first.by.refit(first.known[generator.permutation(len(first.known))])
         distances = refit.distances(first.asked, some.candidates)
         found.append(score(distances[None], truth, 0.95).success.value)
-    low, high = min(found), max(found)
-    return Interval(value=float(np.mean(found)), low=low, high=high, n=len(found), confidence=1.0, unit="orders")
+    return reach_of(found)
 
 
 def some_records(data: TrainingData, setting: AttackSetting) -> tuple[Candidates, ServerLabels]:

@@ -3,13 +3,14 @@
 The server is sent every client's embeddings; clients see others' where the server passes them on.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from zlib import crc32
 
 import numpy as np
 import torch
 
+from dpzv_audit.base.findings import Interval
 from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.vertical import take
 from mechanisms.core.channel import SERVER, View
@@ -130,6 +131,13 @@ def other_records(
     dataset = replace(setting.dataset, train=take(setting.dataset.train, order))
     again = attacked_run(spec, replace(setting.of_control(at_once), dataset=dataset))
     return again, stream(setting.seed, Purpose.CONTROL, 1, own)
+
+
+def reach_of(chances: Sequence[float]) -> Interval:
+    """Return the mean, least and largest success of what was fitted on known records in other orders."""
+    n = len(chances)
+    mean, low, high = float(np.mean(chances)), min(chances), max(chances)
+    return Interval(value=mean, low=low, high=high, n=n, confidence=1.0, unit="orders")
 
 
 def memory_of_messages(setting: AttackSetting, client: int = ATTACKER, *, of_all: bool = False) -> int:

@@ -15,7 +15,7 @@ from dpzv_audit.base.seeds import Purpose
 from .capabilities import Capabilities
 from .channel import SERVER, Channel
 from .config import Downlink, TrainingConfig, build_config
-from .context import Behaviour, Deployment, Plan, RunContext, TrainedStack, TrainingData, dtype_of
+from .context import AnswerBehaviour, Behaviour, Deployment, Plan, RunContext, TrainedStack, TrainingData, dtype_of
 from .defence import checked, defended, label_release, words_of
 from .federation import Federation
 from .secret import SecretBits
@@ -331,7 +331,7 @@ class MethodSpec:
         return f"{own}; and {words}" if protection.draws else own
 
     def _check_behaviours(self, behaviours: Mapping[int, Behaviour], clients: int) -> None:
-        if SERVER in behaviours and self.downlink == "gradient":
+        if isinstance(behaviours.get(SERVER), AnswerBehaviour) and self.downlink == "gradient":
             behaviours = {number: own for number, own in behaviours.items() if number != SERVER}
         if not behaviours:
             return
