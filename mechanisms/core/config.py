@@ -219,6 +219,49 @@ class TrainingConfig(BaseModel):
         return sizes
 
 
+class HeadConfig(TrainingConfig):
+    """Settings of methods that train a linear head alone, on what clients with fixed models upload once.
+
+    Noise follows from a claim, exactly. Every round reads all records.
+    """
+
+    epsilon: float | None = Field(None, gt=0)
+    """Claimed epsilon, from which the noise follows."""
+    delta: Delta = 1e-5
+    """Delta of the claim."""
+    calibration: Literal["sound", "none"] = "sound"
+    """Noise follows from the claim, exactly, or there is none."""
+    sigma: float | None = Field(None, ge=0)
+    """Standard deviation of the noise; overrides the rest."""
+    noise: NoiseKind = "grid"
+    """In whole steps of a public grid; float: low bits can prove a record (gap floating-point)."""
+
+    def contradictions(self) -> Iterator[tuple[bool, str]]:
+        """See `TrainingConfig.contradictions`."""
+        yield from super().contradictions()
+        claimed = self.sigma is None and self.calibration != "none"
+        yield claimed and self.epsilon is None, "epsilon is missing: calibration sound needs it (or give sigma)"
+
+    def steps_per_pass(self, records: int) -> int:
+        """Return 1: a round reads all records, whatever the batch size is."""
+        return 1
+
+    @property
+    def noised(self) -> bool:
+        """Return whether noise is added."""
+        return self.sigma != 0.0 if self.sigma is not None else self.calibration != "none"
+
+    @property
+    def clients_learn(self) -> bool:
+        """See `TrainingConfig.clients_learn`."""
+        return False
+
+    @property
+    def linear_head(self) -> bool:
+        """See `TrainingConfig.linear_head`."""
+        return True
+
+
 class Passes(NamedTuple):
     """Passes of one batch through the server's model in a round: those forward, and one `backward` where it has one.
 

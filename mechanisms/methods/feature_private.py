@@ -17,7 +17,7 @@ Rules for components and for the least eigenvalue were settled on digits, adult,
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -30,7 +30,7 @@ from dpzv_audit.accounting import Release, sigma_sound
 from dpzv_audit.base.seeds import Purpose
 
 from ..core.channel import SERVER, Message
-from ..core.config import Delta, Positive, TrainingConfig
+from ..core.config import HeadConfig, Positive
 from ..core.context import Deployment, RunContext, TrainingData
 from ..core.federation import Federation
 from ..core.logistic import GRID_BITS
@@ -38,7 +38,6 @@ from ..core.method import Games, MethodSpec, Protection
 from ..core.noise import (
     ROW_BITS,
     Grid,
-    NoiseKind,
     gaussian,
     norms_of,
     outer_steps,
@@ -72,7 +71,7 @@ _FLOOR = 0.5
 _ROWS = 4096
 
 
-class FeaturePrivateConfig(TrainingConfig):
+class FeaturePrivateConfig(HeadConfig):
     """Noised components of every client, once. The one round is the server's."""
 
     unused: ClassVar[Mapping[str, str]] = _UNUSED
@@ -83,48 +82,17 @@ class FeaturePrivateConfig(TrainingConfig):
     """Most components of a client that are uploaded: each carries as much noise as all of a record's together."""
     epsilon: float | None = Field(4.0, gt=0)
     """Claimed epsilon, from which the noise follows."""
-    delta: Delta = 1e-5
-    """Delta of the claim."""
-    calibration: Literal["sound", "none"] = "sound"
-    """Noise follows from the claim, exactly, or there is none."""
     sigma: float | None = Field(None, ge=0)
     """Standard deviation of the noise on each component; overrides the rest."""
     clip: Positive = 1.0
     """L2 clip of a record's components, C, in units of the root of their mean square."""
     statistics: float = Field(0.1, gt=0, lt=1)
     """Share of the privacy budget, of mu^2, that the sums take from which the components follow."""
-    noise: NoiseKind = "grid"
-    """In whole steps of a public grid; float: low bits can prove a record (gap floating-point)."""
-
-    def contradictions(self) -> Iterator[tuple[bool, str]]:
-        """See `TrainingConfig.contradictions`."""
-        yield from super().contradictions()
-        claimed = self.sigma is None and self.calibration != "none"
-        yield claimed and self.epsilon is None, "epsilon is missing: calibration sound needs it (or give sigma)"
-
-    def steps_per_pass(self, records: int) -> int:
-        """Return 1: the one round reads all records."""
-        return 1
-
-    @property
-    def noised(self) -> bool:
-        """Return whether noise is added."""
-        return self.sigma != 0.0 if self.sigma is not None else self.calibration != "none"
 
     @property
     def label_free(self) -> Literal["components"]:
         """See `TrainingConfig.label_free`."""
         return "components"
-
-    @property
-    def clients_learn(self) -> bool:
-        """See `TrainingConfig.clients_learn`."""
-        return False
-
-    @property
-    def linear_head(self) -> bool:
-        """See `TrainingConfig.linear_head`."""
-        return True
 
 
 def sigma_of(config: FeaturePrivateConfig, clients: int) -> float:

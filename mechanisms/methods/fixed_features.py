@@ -14,7 +14,7 @@ bank, and never on MNIST.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
@@ -27,14 +27,14 @@ from dpzv_audit.base.errors import InputError, check_names
 from dpzv_audit.base.seeds import Purpose, stream
 
 from ..core.channel import SERVER, Message
-from ..core.config import Delta, Positive, ServerMomentum, TrainingConfig
+from ..core.config import HeadConfig, Positive, ServerMomentum
 from ..core.context import Deployment, RunContext, TrainingData, dtype_of
 from ..core.features import fitted
 from ..core.federation import Federation
 from ..core.fixed import FEATURES, Padded, fixed_map
 from ..core.logistic import GRID_BITS, ClippedSums, PrivateDescent, all_labels, rows_of
 from ..core.method import Games, MethodSpec, Protection
-from ..core.noise import GaussianNoise, Grid, NoiseKind
+from ..core.noise import GaussianNoise, Grid
 
 FITTED = ("components", "patches")
 """Features of `one-upload`, which are fitted to all records: a bound on them has the gap data-dependent-side."""
@@ -62,7 +62,7 @@ _UNUSED = {
 }
 
 
-class FixedFeaturesConfig(TrainingConfig):
+class FixedFeaturesConfig(HeadConfig):
     """Data-free features and a private head. An epoch is a step, which reads all records."""
 
     unused: ClassVar[Mapping[str, str]] = _UNUSED
@@ -77,10 +77,6 @@ class FixedFeaturesConfig(TrainingConfig):
     """Whether an eavesdropper can read the features that clients upload."""
     epsilon: float | None = Field(1.0, gt=0)
     """Claimed epsilon, from which the noise follows."""
-    delta: Delta = 1e-5
-    """Delta of the claim."""
-    calibration: Literal["sound", "none"] = "sound"
-    """Noise follows from the claim, exactly, or there is none."""
     sigma: float | None = Field(None, ge=0)
     """Standard deviation of the noise on a sum of clipped gradients; overrides the rest."""
     clip: Positive = 0.1
@@ -90,23 +86,6 @@ class FixedFeaturesConfig(TrainingConfig):
     server_momentum: ServerMomentum = 0.9
     logit_noise: Positive = 2.5
     """Standard deviation that the noise of all steps may give a logit; where it would be more, steps are shorter."""
-    noise: NoiseKind = "grid"
-    """In whole steps of a public grid; float: low bits can prove a record (gap floating-point)."""
-
-    def contradictions(self) -> Iterator[tuple[bool, str]]:
-        """See `TrainingConfig.contradictions`."""
-        yield from super().contradictions()
-        claimed = self.sigma is None and self.calibration != "none"
-        yield claimed and self.epsilon is None, "epsilon is missing: calibration sound needs it (or give sigma)"
-
-    def steps_per_pass(self, records: int) -> int:
-        """Return 1: a step reads all records, whatever the batch size is."""
-        return 1
-
-    @property
-    def noised(self) -> bool:
-        """Return whether noise is added."""
-        return self.sigma != 0.0 if self.sigma is not None else self.calibration != "none"
 
     @property
     def label_free(self) -> Literal["components", "patches"] | None:
@@ -117,16 +96,6 @@ class FixedFeaturesConfig(TrainingConfig):
     def data_free(self) -> str | None:
         """See `TrainingConfig.data_free`."""
         return None if self.features in FITTED else self.features
-
-    @property
-    def clients_learn(self) -> bool:
-        """See `TrainingConfig.clients_learn`."""
-        return False
-
-    @property
-    def linear_head(self) -> bool:
-        """See `TrainingConfig.linear_head`."""
-        return True
 
 
 def sigma_of(config: FixedFeaturesConfig) -> float:
