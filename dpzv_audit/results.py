@@ -473,12 +473,14 @@ class TrainingRun(RunResult):
 class Tried(Part):
     """What the pilot of an attack by some clients found, or why there was none.
 
-    `success` is beside `chance`, that of knowing nothing, and `reference`, the best of what needs no attack.
+    `success` is beside `chance`, that of knowing nothing, and `reference`, the best of what needs no attack; `target`
+    is the client that a server attacked.
     """
 
     attack: str
     adversary: str
     clients: list[StrictInt] = []
+    target: StrictInt | None = None
     success: Success | None = None
     chance: Success | None = None
     reference: Success | None = None

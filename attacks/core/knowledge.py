@@ -56,8 +56,9 @@ class FewLabels:
 
 @dataclass(frozen=True)
 class SomeFeatures:
-    """Features (n, ...) at client 1 of records `ids` (n,) that a server is granted, to fit a decoder."""
+    """Features (n, ...) at a `client` of records `ids` (n,) that a server is granted, to fit a decoder."""
 
+    client: int
     ids: Tensor
     features: Tensor
 
@@ -71,7 +72,7 @@ class ServerLabels:
 
 @dataclass(frozen=True)
 class ClientModels:
-    """The models (K, d) of client 1 at each of its uploads, of each stack that trained, and how to run them.
+    """The models (K, d) of the attacked client at each of its uploads, of each stack that trained, and how to run them.
 
     `candidates` (C, ...) are the records that the client may hold.
     """

@@ -1,6 +1,8 @@
 """Conditions of attacks on a setting: each returns in one line why it is not met, or None where it is."""
 
-from .setting import ATTACKER, COLLUDING, AttackSetting
+from collections.abc import Callable
+
+from .setting import COLLUDING, AttackSetting
 from .spec import Condition
 
 READ = ("gradient", "prediction")
@@ -61,18 +63,24 @@ def own_protocol(setting: AttackSetting) -> str | None:
     return "it plays a client, or rounds again, by the protocol of a built-in method; a system's rounds are its own"
 
 
-def uploads(setting: AttackSetting) -> str | None:
-    """Need embeddings of client 1 at the server, of one width, whose records are known."""
+def uploads_of(attacked: Callable[[AttackSetting], int]) -> Condition:
+    """Need embeddings at the server of the client that is `attacked`, of one width, whose records are known."""
+
+    return lambda setting: why_unread(setting, attacked(setting))
+
+
+def why_unread(setting: AttackSetting, client: int) -> str | None:
+    """Return in one line why what a `client` sends the server about records cannot be read; None where it can."""
     capabilities = setting.method.capabilities
     if capabilities.simulated:
         return None
-    widths = capabilities.widths.get(ATTACKER, ())
+    widths = capabilities.widths.get(client, ())
     if not widths:
-        line = f'record.sent(round, {ATTACKER}, 0, "embeddings", rows, ids)'
-        return f"client {ATTACKER} sends the server no embeddings; record.cut, or {line}, where it does"
+        line = f'record.sent(round, {client}, 0, "embeddings", rows, ids)'
+        return f"client {client} sends the server no embeddings; record.cut, or {line}, where it does"
     if len(widths) > 1:
         several = " and ".join(map(str, widths))
-        return f"client {ATTACKER} sends embeddings of {several} numbers; let one kind of message have one width"
+        return f"client {client} sends embeddings of {several} numbers; let one kind of message have one width"
     return None
 
 

@@ -107,7 +107,8 @@ def attacked_run(
         grants.append(granted or few_labels(spec, data.labels, setting))
 
     def work(stack: AttackSetting, places: slice) -> tuple[tuple[View, BatchLog, TrainedStack], list[Any]]:
-        recorder = ViewRecorder(looks, kinds=spec.needs.reads, senders=spec.needs.reads_of)
+        senders = None if spec.needs.reads_of is None else spec.needs.reads_of(setting)
+        recorder = ViewRecorder(looks, kinds=spec.needs.reads, senders=senders)
         log = BatchLog(answers, attacked)
         some = data.of_replicas(places.start, places.stop)
         watching = [watch(stack, some.labels)] if watch else []

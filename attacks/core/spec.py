@@ -157,7 +157,7 @@ class Needs:
         conditions: Conditions on a setting; the first that it does not meet is reported.
         one_view: The view of one training suffices, so that a recorded training can be attacked.
         reads: Kinds of messages that it reads, to keep no others in memory; None: everything that its adversary sees.
-        reads_of: Parties whose messages it reads, to keep no others; None: everybody's.
+        reads_of: Returns the parties whose messages it reads, to keep no others; None: everybody's.
         answers: The kind of answers that its guesses are about where it cannot name records; None: the method's own.
     """
 
@@ -167,7 +167,7 @@ class Needs:
     conditions: tuple[Condition, ...] = ()
     one_view: bool = False
     reads: tuple[str, ...] | None = None
-    reads_of: tuple[int, ...] | None = None
+    reads_of: Callable[[AttackSetting], tuple[int, ...]] | None = None
     answers: str | None = None
 
     def unmet(self, setting: AttackSetting) -> str | None:
@@ -194,6 +194,11 @@ def plays_nobody(setting: AttackSetting) -> Mapping[int, Behaviour]:
     return {}
 
 
+def no_target(setting: AttackSetting) -> tuple[int, ...]:
+    """Return no client: nobody has to be chosen."""
+    return ()
+
+
 def own_dataset(spec: "AttackSpec", setting: AttackSetting) -> VerticalDataset:
     """Return the data set of the setting, on which every replica trains."""
     return setting.dataset
@@ -217,6 +222,7 @@ class Setup:
         options: The attack's own options with their defaults.
         choices: The words that an option may be.
         behave: Clients that the adversary plays in training.
+        targets: Clients of which one is attacked, by the option `target`, where the setting leaves open which.
         queries: Queries of a curious client about each batch, unless the user gives a number.
         trials: Trainings, unless the user gives a number.
         trains_on: The data set that one replica trains on: accountants and controls of accuracy take it.
@@ -230,6 +236,7 @@ class Setup:
     options: Mapping[str, Option] = field(default_factory=dict)
     choices: Mapping[str, Collection[str]] = field(default_factory=dict)
     behave: Callable[[AttackSetting], Mapping[int, Behaviour]] = plays_nobody
+    targets: Callable[[AttackSetting], tuple[int, ...]] = no_target
     queries: int = 1
     trials: int = 64
     trains_on: "Callable[[AttackSpec, AttackSetting], VerticalDataset]" = own_dataset

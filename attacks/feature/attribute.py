@@ -42,6 +42,7 @@ from .mount import (
     labels_known,
     memory_of_messages,
     other_records,
+    others_than,
     reach_of,
     side_by_side,
     stand_ins,
@@ -49,7 +50,7 @@ from .mount import (
 )
 from .quality import GROUPS
 from .scorers import areas, best_scorer, ranks_of, standard_ranks
-from .uploads import READ, sent_embeddings
+from .uploads import READ, open_targets, sent_embeddings
 from .variables import AUTO, HOLDER, Attribute, attribute_named, client_named
 
 # A category counts by itself where so many of the known records, and of the others, are of it, and so many are not.
@@ -364,10 +365,16 @@ def attribute_of(setting: AttackSetting) -> Attribute:
     return attribute_named(setting.dataset, str(options["attribute"]), str(options["target"]))
 
 
-def attacked_client(setting: AttackSetting, attribute: Attribute) -> int:
+def attacked_client(setting: AttackSetting, attribute: Attribute | None = None) -> int:
     """Return the client whose embeddings are attacked: by default the one that holds the attribute."""
+    attribute = attribute or attribute_of(setting)
     target = str(SPEC.own_options(setting)["target"])
     return attribute.holder if target == HOLDER else client_named(setting.dataset, target)
+
+
+def targets_of_attribute(setting: AttackSetting) -> tuple[int, ...]:
+    """Return the clients of which one is attacked: none where an attribute is named, whose holder is."""
+    return open_targets(setting) if SPEC.own_options(setting)["attribute"] == AUTO else ()
 
 
 def some_attributes(data: TrainingData, setting: AttackSetting) -> tuple[KnownAttribute, ServerLabels]:
@@ -381,7 +388,7 @@ def some_attributes(data: TrainingData, setting: AttackSetting) -> tuple[KnownAt
     values = attribute.values
     kinds = told_apart(attribute, ids)
     targets = (values[ids, None] == np.array(kinds)).astype(float) if kinds else values[ids, None]
-    others = tuple(m for m in range(1, setting.dataset.clients + 1) if m not in (client, attribute.holder))
+    others = others_than(setting, client, attribute.holder)
     return KnownAttribute(ids, targets, kinds, client, others), ServerLabels(setting.labels)
 
 
@@ -455,7 +462,8 @@ SPEC = AttackSpec(
         Positive("a coin beside four numbers at client 1: must be 0.9 at least", planted, 0.9), reveals="features"
     ),
     needs=Needs(
-        conditions=(needs.own_protocol, embeddings_shown, attribute_to_infer, needs.one_batch_size), reads=READS
+        conditions=(embeddings_shown, attribute_to_infer, needs.uploads_of(attacked_client), needs.one_batch_size),
+        reads=READS,
     ),
     setup=Setup(
         options={
@@ -467,6 +475,7 @@ SPEC = AttackSpec(
         },
         choices={"embeddings": tuple(READ)},
         trials=8,
+        targets=targets_of_attribute,
         grants=some_attributes,
     ),
 )

@@ -16,8 +16,9 @@ from mechanisms.core.replicas import ParameterStack, embeddings_of
 from ..core.knowledge import ClientModels, Knowledge
 from ..core.metrics import Floats
 from ..core.queries import kept_of
-from ..core.setting import ATTACKER, AttackSetting
+from ..core.setting import AttackSetting
 from .quality import variables
+from .uploads import target_of
 
 MOST_CANDIDATES = 100_000
 # Records whose distances to all candidates are computed at once.
@@ -25,28 +26,28 @@ AT_ONCE = 256
 
 
 def values_of(setting: AttackSetting) -> list[Floats]:
-    """Return the values (v, columns) that each variable of client 1 takes in test records, which stand for public ones.
+    """Return the values (v, columns) that each variable of the client takes in test records.
 
-    Known records add none: they have to tell how well enumeration does on others.
+    These stand for public records. Known records add none: they have to tell how well enumeration does on others.
     """
-    test = setting.dataset.test.features[0]
+    test = setting.dataset.test.features[target_of(setting) - 1]
     public = test.reshape(len(test), -1).astype(np.float64)
     return [np.unique(public[:, columns], axis=0) for columns in variables(public)]
 
 
 def too_many(setting: AttackSetting) -> str | None:
-    """Return in one line why the records of client 1 cannot be enumerated; None where they can."""
+    """Return in one line why the records of the client cannot be enumerated; None where they can."""
     count: int = prod(len(values) for values in values_of(setting))
     if count <= MOST_CANDIDATES:
         return None
     return (
-        f"knows_model compares uploads with every combination of values of client 1, here {count:.3g}; use a client "
-        f"with at most {MOST_CANDIDATES:,}, or leave knows_model out"
+        f"knows_model compares uploads with every combination of values of client {target_of(setting)}, here "
+        f"{count:.3g}; use a client with at most {MOST_CANDIDATES:,}, or leave knows_model out"
     )
 
 
 def candidates(setting: AttackSetting) -> Floats:
-    """Return every combination (C, d) of the values of client 1's variables."""
+    """Return every combination (C, d) of the values of the client's variables."""
     return np.stack([np.concatenate(row) for row in product(*values_of(setting))])
 
 
@@ -58,7 +59,7 @@ def enumerated(view: View, known: Knowledge, k: int) -> Floats:
     granted = known.granted(ClientModels)
     measured = known.method.differences(known.config)
     two_sided = measured is not None and measured.two_sided
-    mail = [m for m in view.messages if m.sender == ATTACKER]
+    mail = list(view.messages)
     found = torch.full((known.records,), -1, device=mail[0].payload.device)
     for message, model in zip(reversed(mail), reversed([*granted.of_training(k)]), strict=True):
         ids = torch.arange(known.records).to(found) if message.ids is None else message.ids[k]

@@ -28,7 +28,7 @@ from mechanisms.defences.answers import AnswerCheck, predicted_share
 from ..core import needs
 from ..core.metrics import rate_interval
 from ..core.setting import ATTACKER, AttackSetting
-from ..core.spec import AttackOutcome, AttackSpec
+from ..core.spec import AttackOutcome, AttackSpec, no_target
 from . import inversion
 
 # Ridge of the covariance whose determinant is maximised.
@@ -176,7 +176,8 @@ def gradients_followed(setting: AttackSetting) -> str | None:
     return "its clients step by no gradient that the server sends; use split, vafl or compressed"
 
 
-_OPTIONS: dict[str, Any] = {**inversion.SPEC.setup.options, "objective": "spread"}
+# It answers client 1, and attacks no other.
+_OPTIONS: dict[str, Any] = {key: value for key, value in inversion.SPEC.setup.options.items() if key != "target"}
 SPEC = replace(
     inversion.SPEC,
     name="feature_hijacking",
@@ -188,8 +189,9 @@ SPEC = replace(
     ),
     setup=replace(
         inversion.SPEC.setup,
-        options=_OPTIONS,
+        options={**_OPTIONS, "objective": "spread"},
         choices={**inversion.SPEC.setup.choices, "objective": tuple(OBJECTIVES)},
         behave=hijacking_server,
+        targets=no_target,
     ),
 )

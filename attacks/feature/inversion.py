@@ -30,24 +30,24 @@ from ..core.controls import at_chance, by_pairing
 from ..core.knowledge import ClientModels, Knowledge, ServerLabels, SomeFeatures
 from ..core.metrics import Floats, Ints, over_trainings, t_interval
 from ..core.run import AttackedRun, attacked_run
-from ..core.setting import ATTACKER, AttackSetting
+from ..core.setting import AttackSetting
 from ..core.spec import AttackOutcome, AttackSpec, DoesNotApply, Goal, Needs, Option, Pictures, Positive, Setup
 from .decoders import Decoder, best_decoder
 from .enumeration import candidates, enumerated, too_many
 from .mount import PAIRED, RAW, UNTRAINED, memory_of_messages, reach_of, stand_ins
 from .quality import GROUPS, PSNR, SSIM, Truth
-from .uploads import READ, UploadWatch, sent_embeddings
+from .uploads import READ, UploadWatch, open_targets, sent_embeddings, target_of
 
 
 def infer(view: View, known: Knowledge) -> "Reconstruction":
-    """Decode every record of client 1 whose features are unknown, from the embeddings that it sent."""
+    """Decode every record of a client whose features are unknown, from the embeddings that it sent."""
     some = known.granted(SomeFeatures)
     features = some.features.flatten(1).double().cpu().numpy()
     ids = some.ids.cpu().numpy()
     free = np.setdiff1d(np.arange(known.records), ids)
 
     def decoded(k: int) -> Decoded:
-        inputs = sent_embeddings(view, known, k)
+        inputs = sent_embeddings(view, known, k, some.client)
         best = best_decoder({read: rows[ids] for read, rows in inputs.items()}, features, seed=k)
         rows = inputs[best.inputs][free]
         if known.options["knows_model"]:
@@ -60,7 +60,7 @@ def infer(view: View, known: Knowledge) -> "Reconstruction":
 
 
 def from_others(run: AttackedRun) -> "Reconstruction":
-    """Decode the same records from the other clients' mean embeddings and the label: without client 1."""
+    """Decode the same records from the other clients' mean embeddings and the label: without the client's own."""
     some = run.known.granted(SomeFeatures)
     features = some.features.flatten(1).double().cpu().numpy()
     ids = some.ids.cpu().numpy()
@@ -80,8 +80,9 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     """Train, reconstruct, and compare; the control permutes the client's records before training."""
     check_memory(memory_needed(setting), f"{spec.name} over {setting.trials} trainings")
     run = trained_under(spec, setting)
-    dataset = setting.dataset
-    train = dataset.train
+    dataset = own_block(setting)
+    train = setting.dataset.train
+    client = target_of(setting)
     confidence = setting.confidence
     scored = score(dataset, spec.infer(run.view, run.known), confidence)
     baselines: dict[str, float | Interval] = {MEAN: 0.0}
@@ -114,11 +115,12 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     # An order of its own for each method: controls of several methods that shared one would share its luck.
     own = crc32(setting.method.name.encode())
     order = stream(setting.seed, Purpose.CONTROL, 0, own).permutation(len(train))
-    block: np.ndarray = np.ascontiguousarray(train.features[0][order])
-    moved = replace(dataset, train=replace(train, features=(block, *train.features[1:])))
+    blocks: list[Any] = list(train.features)
+    blocks[client - 1] = np.ascontiguousarray(blocks[client - 1][order])
+    moved = replace(setting.dataset, train=replace(train, features=tuple(blocks)))
     again = trained_under(spec, replace(setting.of_control(again_at_once), dataset=moved))
     against = score(dataset, spec.infer(again.view, again.known), confidence, marked=False)
-    truth = train.features[0].reshape(len(train), -1).astype(np.float64)[against.ids[: len(against.directions)]]
+    truth = Truth.of(dataset, against.ids[: len(against.directions)]).real
     control = at_chance(
         against.success,
         what="trained on the client's records in another order, compared with the true ones: must be 0",
@@ -136,7 +138,7 @@ def trained_under(spec: AttackSpec, setting: AttackSetting) -> AttackedRun:
     if not all(watched.models for watched in run.watched):
         raise DoesNotApply("knows_model needs embeddings of a client's model, and this method sends none; leave it out")
     known = run.known.granted(SomeFeatures).features
-    model = architectures_of(setting.data(), setting.config)[0][0]
+    model = architectures_of(setting.data(), setting.config)[0][target_of(setting) - 1]
     models = ClientModels(
         evaluator_for(model, stack=1, device=setting.device),
         tuple(tuple(watched.models) for watched in run.watched),
@@ -151,7 +153,8 @@ def references(setting: AttackSetting, known: Knowledge, trained: TrainedStack) 
     Both are in the clear. The first tells what training adds, and is left out where it moves no client's model; the
     second tells how far the decoders themselves reach. Of a system, whose model before training is its own, that alone.
     """
-    raw, start = stand_ins(setting, trained)
+    raw, start = stand_ins(setting, trained, target_of(setting))
+    dataset = own_block(setting)
     found = {}
     some = known.granted(SomeFeatures)
     free = np.setdiff1d(np.arange(known.records), some.ids.cpu())
@@ -161,8 +164,16 @@ def references(setting: AttackSetting, known: Knowledge, trained: TrainedStack) 
             continue
         best = best_decoder({name: rows[some.ids.cpu()]}, features, seed=0, trained=False)
         decoded = Decoded.by(best, rows[free])
-        found[name] = score(setting.dataset, Reconstruction.of(free, decoded), setting.confidence, marked=False).success
+        found[name] = score(dataset, Reconstruction.of(free, decoded), setting.confidence, marked=False).success
     return found
+
+
+def own_block(setting: AttackSetting) -> VerticalDataset:
+    """Return the data set with the attacked client's block alone, which reconstructions are compared with."""
+    place = target_of(setting) - 1
+    data = setting.dataset
+    train, test = (replace(part, features=(part.features[place],)) for part in (data.train, data.test))
+    return replace(data, train=train, test=test, vocabulary=None, variables=())
 
 
 def mean_record(dataset: VerticalDataset, ids: Ints) -> "Reconstruction":
@@ -192,9 +203,9 @@ def by_chance(dataset: VerticalDataset, scored: "Scored", known: Knowledge) -> I
 
 def memory_needed(setting: AttackSetting) -> int:
     """Return about how many bytes the clients' messages of all trainings take, with the decoding of one training."""
-    needed = memory_of_messages(setting)
+    needed = memory_of_messages(setting, target_of(setting))
     if option_of(setting, "knows_model"):
-        own = architectures_of(setting.data(), setting.config)[0][0]
+        own = architectures_of(setting.data(), setting.config)[0][target_of(setting) - 1]
         models = (setting.rounds + 1) * dimension(evaluator_for(own, stack=1).layout)
         needed += torch.finfo(dtype_of(setting.config)).bits // 8 * setting.trials * models
     return needed
@@ -207,20 +218,22 @@ def option_of(setting: AttackSetting, name: str) -> Option:
 
 
 def some_features(data: TrainingData, setting: AttackSetting) -> tuple[SomeFeatures, ServerLabels]:
-    """Grant the features of `known_records` records of client 1, drawn by the seed: at most half of them all.
+    """Grant the features of `known_records` records of a client, drawn by the seed: at most half of them all.
 
     And the labels, which the server owns.
     """
     order = stream(setting.seed, Purpose.ATTACK, 7).permutation(data.records)
     ids = np.sort(order[: min(int(option_of(setting, "known_records")), data.records // 2)])
     chosen = torch.from_numpy(ids).to(setting.device)
-    return SomeFeatures(chosen, data.features[setting.client - 1][chosen]), ServerLabels(setting.labels)
+    client = target_of(setting)
+    return SomeFeatures(client, chosen, data.features[client - 1][chosen]), ServerLabels(setting.labels)
 
 
 def features_to_fit(setting: AttackSetting) -> str | None:
     """Need features to compare, and records to fit a decoder on."""
-    if setting.dataset.train.features[0].dtype != np.float32:
-        return "client 1 holds token ids, no features to compare"
+    client = target_of(setting)
+    if setting.dataset.train.features[client - 1].dtype != np.float32:
+        return f"client {client} holds token ids, no features to compare"
     records = setting.records
     known = min(int(option_of(setting, "known_records")), records // 2)
     if known < 2:
@@ -260,14 +273,15 @@ SPEC = AttackSpec(
         reveals="features",
     ),
     needs=Needs(
-        conditions=(needs.uploads, features_to_fit, needs.one_batch_size),
+        conditions=(needs.uploads_of(target_of), features_to_fit, needs.one_batch_size),
         reads=("table", "embeddings"),
-        reads_of=(ATTACKER,),
+        reads_of=lambda setting: (target_of(setting),),
     ),
     setup=Setup(
-        options={"known_records": 200, "embeddings": "auto", "knows_model": False, "permutations": 40},
+        options={"target": 1, "known_records": 200, "embeddings": "auto", "knows_model": False, "permutations": 40},
         choices={"embeddings": tuple(READ)},
         trials=8,
+        targets=open_targets,
         grants=some_features,
     ),
 )

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.findings import Interval
 from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.files import check_memory
@@ -37,6 +36,7 @@ from .mount import (
     labels_known,
     memory_of_messages,
     other_records,
+    others_than,
     reach_of,
     side_by_side,
     stand_ins,
@@ -44,7 +44,7 @@ from .mount import (
 )
 from .quality import GROUPS
 from .surrogates import Surrogate, Surrogates
-from .uploads import READ, sent_embeddings
+from .uploads import READ, open_targets, sent_embeddings, target_of
 
 RANDOM = "a random candidate"
 TWINS = "of raw features, where only twins cannot be told apart"
@@ -57,10 +57,12 @@ OF_TWO = "right of two candidates that differ"
 class Candidates:
     """Records that an adversary knows at a `client`: `features` (m, d) of `known` (m,), and candidates (c, d).
 
-    The embeddings of the records `ids` (c,) are each of one of the candidates, whose order tells nothing.
+    The embeddings of the records `ids` (c,) are each of one of the candidates, whose order tells nothing. `others` are
+    the clients whose embeddings of the same records stand beside.
     """
 
     client: int
+    others: tuple[int, ...]
     known: Ints
     features: Floats
     ids: Ints
@@ -122,7 +124,7 @@ def infer(view: View, known: Knowledge) -> Linked:
     surrogates = Surrogates(some.features)
     label = labels_known(view, known)
     sent = as_sent(view, known.clients)
-    others = tuple(m for m in range(1, known.clients + 1) if m != some.client)
+    others = some.others
     tried: dict[str, list[Linking]] = {}
     for k in range(len(known.replicas)):
         read = {"": sent_embeddings(sent, known, k, some.client)}
@@ -142,7 +144,7 @@ def linking(some: Candidates, surrogates: Surrogates, inputs: Mapping[str, Float
 
 def mount_linkage(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     """Train, link, and compare; the control trains on the records in another order."""
-    needed = memory_of_messages(setting, spec.count(setting, "target"), of_all=True)
+    needed = memory_of_messages(setting, target_of(setting), of_all=True)
     check_memory(needed, f"{spec.name} over {setting.trials} trainings")
     confidence = setting.confidence
     run = attacked_run(spec, setting)
@@ -275,11 +277,12 @@ def some_records(data: TrainingData, setting: AttackSetting) -> tuple[Candidates
 
     Both are drawn by the seed: known are at most half of all records. And the labels.
     """
-    client = SPEC.count(setting, "target")
+    client = target_of(setting)
     known, ids, order = drawn(setting)
     block = setting.dataset.train.features[client - 1]
     flat = block.reshape(len(block), -1).astype(np.float64)
-    return Candidates(client, known, flat[known], ids, flat[ids[order]]), ServerLabels(setting.labels)
+    candidates = Candidates(client, others_than(setting, client), known, flat[known], ids, flat[ids[order]])
+    return candidates, ServerLabels(setting.labels)
 
 
 def drawn(setting: AttackSetting) -> tuple[Ints, Ints, Ints]:
@@ -294,7 +297,7 @@ def drawn(setting: AttackSetting) -> tuple[Ints, Ints, Ints]:
 def true_places(setting: AttackSetting) -> Truth:
     """Return which candidate each of the records in question is."""
     _, ids, order = drawn(setting)
-    block = setting.dataset.train.features[SPEC.count(setting, "target") - 1]
+    block = setting.dataset.train.features[target_of(setting) - 1]
     flat = block.reshape(len(block), -1)[ids]
     _, alike, counts = np.unique(flat, axis=0, return_inverse=True, return_counts=True)
     return Truth(np.argsort(order), counts[alike.ravel()])
@@ -302,9 +305,7 @@ def true_places(setting: AttackSetting) -> Truth:
 
 def records_to_link(setting: AttackSetting) -> str | None:
     """Need numbers or categories to compare, and enough records."""
-    client = SPEC.count(setting, "target")
-    if client > setting.dataset.clients:
-        raise InputError(f"use one of 1 to {setting.dataset.clients}", "option target", client)
+    client = target_of(setting)
     if setting.dataset.train.features[client - 1].dtype != np.float32:
         return f"client {client} holds token ids, no features to compare"
     known, ids, _ = drawn(setting)
@@ -342,11 +343,15 @@ SPEC = AttackSpec(
     goal=Goal(
         Positive("eight random numbers, embeddings of 32: must be 0.8 at least", planted, 0.8), reveals="features"
     ),
-    needs=Needs(conditions=(needs.own_protocol, embeddings_shown, records_to_link, needs.one_batch_size), reads=READS),
+    needs=Needs(
+        conditions=(embeddings_shown, records_to_link, needs.uploads_of(target_of), needs.one_batch_size),
+        reads=READS,
+    ),
     setup=Setup(
         options={"target": 1, "known_records": 1000, "candidates": 1000, "embeddings": "auto", "permutations": 40},
         choices={"embeddings": tuple(READ)},
         trials=8,
+        targets=open_targets,
         grants=some_records,
     ),
 )

@@ -18,6 +18,7 @@ from mechanisms.core.context import TrainedStack, dtype_of
 from mechanisms.core.federation import architectures_of, pretrained
 from mechanisms.core.replicas import ParameterStack, embeddings_of, evaluator_for
 
+from ..core import needs
 from ..core.knowledge import Knowledge, ServerLabels
 from ..core.metrics import Floats, Ints
 from ..core.run import AttackedRun, attacked_run
@@ -66,11 +67,19 @@ def embeddings_shown(setting: AttackSetting) -> str | None:
     """Need an adversary that is shown embeddings of a client that is not its own."""
     if setting.adversary != COLLUDING:
         return None
+    if not setting.method.capabilities.simulated:
+        return "embeddings that a system passes on to clients are not read; adversary server is sent all of them"
     if not setting.config.embeddings_shared:
         return "its server shows clients nothing of other clients' embeddings"
     if len(setting.parties) == setting.dataset.clients:
         return "all clients collude, and none is left to attack; name those that do with ‹client›"
     return None
+
+
+def others_than(setting: AttackSetting, *clients: int) -> tuple[int, ...]:
+    """Return all but some `clients` whose embeddings can be read; those of a system have one width."""
+    every = range(1, setting.dataset.clients + 1)
+    return tuple(m for m in every if m not in clients and needs.why_unread(setting, m) is None)
 
 
 def stand_ins(setting: AttackSetting, trained: TrainedStack, client: int = ATTACKER) -> tuple[Floats, Floats | None]:

@@ -42,7 +42,7 @@ class Truth:
 
     @classmethod
     def of(cls, dataset: VerticalDataset, ids: Ints) -> "Truth":
-        """Return the truth about the records `ids` at client 1."""
+        """Return the truth about the records `ids` in the first block."""
         block = dataset.train.features[0]
         flat = block.reshape(len(block), -1).astype(np.float64)
         picture = dataset.picture(0)

@@ -31,6 +31,25 @@ PER_NUMBER = 16
 # The least deviation of a coordinate, as a share of the largest: noise of rare units is not blown up.
 FLOOR = 0.1
 
+
+def target_of(setting: AttackSetting) -> int:
+    """Return the client whose features are attacked: that of the option `target`, by default the first.
+
+    Raises `InputError` where there is no such client.
+    """
+    client = setting.options.get("target", ATTACKER)
+    if type(client) is not int or not 1 <= client <= setting.dataset.clients:
+        raise InputError(f"use one of 1 to {setting.dataset.clients}", "option target", client)
+    return client
+
+
+def open_targets(setting: AttackSetting) -> tuple[int, ...]:
+    """Return the clients of a system of which one is attacked, where no option says which; none of a method."""
+    if setting.method.capabilities.simulated or "target" in setting.options:
+        return ()
+    return setting.everyone
+
+
 Upload = tuple[Tensor, Tensor]
 """Ids (n,) of records and their embeddings (n, width), as sent in one message."""
 
@@ -92,9 +111,9 @@ def sent_embeddings(view: View, known: Knowledge, k: int, client: int = ATTACKER
 
 
 class UploadWatch:
-    """Keeps of uploads what takes little room: `means` (K, N, width) of every client but 1, by its number.
+    """Keeps of uploads what takes little room: `means` (K, N, width) of every client not attacked, by its number.
 
-    `models` are those (K, d) of client 1 at each of its uploads, where the server is granted them.
+    `models` are those (K, d) of the attacked client at each of its uploads, where the server is granted them.
     """
 
     def __init__(self, setting: AttackSetting, labels: Tensor) -> None:
@@ -102,6 +121,7 @@ class UploadWatch:
         measured = setting.method.differences(setting.config)
         self._two_sided = measured is not None and measured.two_sided
         self._records = setting.records
+        self._target = target_of(setting)
         own = setting.method.capabilities
         self._odd = set() if own.simulated else {m for m, widths in own.widths.items() if len(widths) > 1}
         self._totals: dict[int, Tensor] = {}
@@ -111,8 +131,8 @@ class UploadWatch:
         self.means: dict[int, Tensor] = {}
 
     def on_message(self, message: Message) -> None:
-        """Add up the embeddings of a client other than 1."""
-        if message.kind not in ("table", "embeddings") or message.sender in (SERVER, ATTACKER, *self._odd):
+        """Add up the embeddings of a client that is not attacked."""
+        if message.kind not in ("table", "embeddings") or message.sender in (SERVER, self._target, *self._odd):
             return
         if message.receiver != SERVER or not _about_records(message, self._records):
             return
@@ -128,8 +148,8 @@ class UploadWatch:
         count.scatter_add_(1, ids.unsqueeze(2), held)
 
     def on_note(self, party: int, round_: int, name: str, value: Tensor) -> None:
-        """Keep the model of client 1."""
-        if party == ATTACKER:
+        """Keep the model of the attacked client."""
+        if party == self._target:
             self.models.append(value)
 
     def finish(self) -> None:

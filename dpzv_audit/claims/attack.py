@@ -10,7 +10,7 @@ import numpy as np
 from attacks.core.spec import DoesNotApply
 
 from ..base.findings import STRONGEST, Control, Interval, value_of
-from ..evidence.choosing import applicable, named, strongest, worst_client
+from ..evidence.choosing import applicable, named, strongest, target_in, worst_client
 from ..evidence.gathering import Pool, Stage, Subject, Success
 from .data import facts_of
 from .file import AttackClaim
@@ -76,6 +76,9 @@ def attacked(claim: AttackClaim, setting: "AttackSetting", *, positives: int) ->
 
 def words_of(spec: "AttackSpec", setting: "AttackSetting") -> str:
     """Return an attack and by whom it is mounted, in words that no other attack or client has."""
+    target = target_in(setting)
+    if target is not None:
+        return f"{spec.name} by the {setting.adversary} on client {target}"
     if not setting.looks.clients:
         return spec.name
     return f"{spec.name} by {setting.adversary.replace('-', ' ')} {', '.join(map(str, setting.parties))}"

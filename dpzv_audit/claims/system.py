@@ -4,6 +4,8 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
+from attacks.core import needs
+from attacks.core.setting import BY_CLIENTS, AttackSetting
 from mechanisms import Training
 
 from ..base.errors import InputError
@@ -12,8 +14,8 @@ from ..base.limits import MOST_RECORDS
 from ..base.loading import importable
 from ..data import load
 from ..data.vertical import VerticalDataset
-from ..evidence.choosing import lacking, named, possible
-from ..evidence.games import FEATURES, PLAYED_BY, theory_of, voids_of, voids_of_release
+from ..evidence.choosing import applicable, lacking, named, possible, target_in
+from ..evidence.games import FEATURES, PLAYED_BY, features_unread, theory_of, voids_of, voids_of_release
 from ..evidence.gathering import Block, Pool, Stage, Subject
 from ..games.fitting import LEAST_FIT
 from ..games.messages import READ
@@ -109,9 +111,6 @@ def system_subject(
 
 def _attack_on(claim: SystemAttackClaim, training: Training, access: Access) -> Subject:
     """Return the attack on a system; its code may import more of itself in every training."""
-    from attacks import AttackSetting
-    from attacks.core import needs
-
     method = training.method
     setting = AttackSetting.of(training, adversary=claim.adversary, trials=1)
     mounted = [(spec, replace(setting, adversary=by)) for spec, by in named(claim.attack, claim.adversary)]
@@ -120,7 +119,7 @@ def _attack_on(claim: SystemAttackClaim, training: Training, access: Access) -> 
     reasons = [lacking(spec, possible(spec, mounting)[0]) for spec, mounting in mounted]
     unread = voids_of(method, training.dataset.clients, needs.READ)
     if None not in reasons:
-        why = unread[0].words if unread else reasons[0]
+        why = unread[0].words if unread else _none_applies(claim, setting, reasons[0] or "")
         raise InputError(f"but it does not apply to {method.name}: {why}", "attack", claim.attack)
     # Each training is a block of its own: no two of them are cheaper side by side.
     subject = attacked(claim, setting, positives=1)
@@ -138,11 +137,26 @@ def _attack_on(claim: SystemAttackClaim, training: Training, access: Access) -> 
         voids += (Void(reason="unread-messages", words=f"no attack stands in for {', '.join(binary)}: {classes}"),)
     left_out = dict.fromkeys(spec.name for (spec, _), why in zip(mounted, reasons, strict=True) if why is not None)
     missing = (*subject.not_tested, *method.capabilities.not_made)
-    missing += (FEATURES,) if claim.adversary not in SERVERS else ()
+    if claim.adversary in SERVERS:
+        candidates = applicable(mounted, every=True)
+        missing += features_unread(setting, {target_in(alone) for _, alone in candidates})
+    else:
+        missing += (FEATURES,)
     if left_out:
         missing += (f"attacks that do not apply: {', '.join(left_out)}",)
     facts = {"system": claim.system, **subject.facts}
     return replace(subject, pools=pools, voids=voids, not_tested=missing, facts=facts)
+
+
+def _none_applies(claim: SystemAttackClaim, setting: AttackSetting, why: str) -> str:
+    """Return why no attack of a claim applies; `why` is the reason of the one that it names, or of the first."""
+    sent_nothing = needs.mail(setting) if claim.attack == STRONGEST and claim.adversary in BY_CLIENTS else None
+    if sent_nothing is None:
+        return why
+    by_server = [(spec, replace(setting, adversary=by)) for spec, by in named(STRONGEST, "server")]
+    if all(lacking(spec, possible(spec, mounting)[0]) is not None for spec, mounting in by_server):
+        return sent_nothing
+    return f'{sent_nothing}. A claim about the features that its server learns has adversary = "server"'
 
 
 def _release_of(claim: SystemClaim, training: Training, access: Access) -> Subject:

@@ -15,7 +15,7 @@ from reports.head import short_metric
 from reports.render import to_html
 
 from ..base.errors import AuditError, InputError, check_names
-from ..base.findings import FALSE_ALARM, STRONGEST
+from ..base.findings import FALSE_ALARM, SERVERS, STRONGEST
 from ..base.rounding import p_value
 from ..results import AttackResult, AttacksResult
 from ..runs import RESULT_FILE, json_text, origin_of
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 ALL = "all"
 """The name under which every attack that applies is mounted."""
+TARGET = "target"
+"""The option of attacks that names whom they attack."""
 USUAL = "label_direct"
 """The attack on a built-in method where none is named."""
 OF_A_SYSTEM = {"trials": 8, "shadows": 16}
@@ -50,7 +52,7 @@ class MountFlags:
         adversary NAME: Who attacks; see `dpzv-audit list adversaries`. By default the attack's first adversary (often
             client).
         client M: Client that attacks. By default the best of all clients in a trial run. With colluding-clients, give
-            it once per client; by default all attack.
+            it once per client; by default all attack. With server, the client whose features are attacked.
         attack_settings KEY=VALUE: Option of the attack. May be given several times.
         queries Q: Times that the client asks about each batch. It asks in its first pass over the data; by default as
             often as the attack says.
@@ -75,12 +77,15 @@ class MountFlags:
     chunk: Count = 256
     confidence: Probability = 0.95
 
-    def clients(self, adversary: str, count: int) -> tuple[int, ...]:
-        """Return the clients that are named, one of an adversary that is one; `InputError` where they cannot look."""
+    def clients(self, adversary: str, count: int, *, attacked: bool = False) -> tuple[int, ...]:
+        """Return the clients that are named, one of an adversary that is one, or who is `attacked` by another.
+
+        Raises `InputError` where they cannot look.
+        """
         from attacks.core.setting import BY_CLIENTS, COLLUDING
 
         clients = tuple(dict.fromkeys(self.client or ()))
-        if clients and adversary not in BY_CLIENTS:
+        if clients and adversary not in BY_CLIENTS and not attacked:
             raise InputError(f"goes with {', '.join(BY_CLIENTS)}, not with the {adversary}", "client", clients[0])
         if adversary != COLLUDING and len(clients) > 1:
             raise InputError(f"use one client, not {len(clients)}: several are {COLLUDING}", "client", clients[-1])
@@ -88,6 +93,20 @@ class MountFlags:
             if number not in range(1, count + 1):
                 raise InputError(f"use one of 1 to {count}", "client", number)
         return clients
+
+    def target(self, spec: "AttackSpec", adversary: str, count: int, own: dict[str, object]) -> dict[str, object]:
+        """Return an attack's `own` options with the client that is named as the one whom another adversary attacks.
+
+        Raises `InputError` where they name another.
+        """
+        from attacks.core.setting import BY_CLIENTS
+
+        if adversary in BY_CLIENTS or TARGET not in spec.setup.options or not self.client:
+            return own
+        (client,) = self.clients(adversary, count, attacked=True)
+        if str(own.get(TARGET, client)) != str(client):
+            raise InputError(f"contradicts ‹attack_set› {TARGET}={own[TARGET]}, give one of them", "client", client)
+        return {**own, TARGET: client}
 
     def settings(self, known: Collection[str]) -> dict[str, object]:
         """Return the options of attacks that are given; `InputError` for one that is not `known`."""
@@ -182,6 +201,7 @@ def _mount_one(
 ) -> None:
     """Mount an attack on a training, audit that, and report what is shown beside it; None as in `_mount_all`."""
     from attacks import AttackSetting, attack_named
+    from attacks.core.setting import BY_CLIENTS
 
     from ..base.executor import alongside
     from ..evidence.beside import SHOWN_BESIDE, stands_beside, with_beside
@@ -193,6 +213,8 @@ def _mount_one(
     options = mount.settings(spec.setup.options)
     attacked = chosen(require=partial(spec.check, adversary))
     method = attacked.method
+    count = attacked.dataset.clients
+    options = mount.target(spec, adversary, count, options)
     if options.get("estimator", "ridge") != "ridge" and method.downlink == "gradient":
         raise InputError(
             f"but {method.name} sends gradients: there is nothing to estimate",
@@ -208,7 +230,7 @@ def _mount_one(
     setting = AttackSetting.of(
         attacked,
         adversary=adversary,
-        clients=mount.clients(adversary, attacked.dataset.clients),
+        clients=() if TARGET in options and adversary not in BY_CLIENTS else mount.clients(adversary, count),
         queries=mount.queries or (spec.setup.queries if may_ask else 1),
         trials=trials,
         confidence=mount.confidence,
@@ -276,7 +298,8 @@ def _mount_all(
         usual = {**usual, "trials": max(FEWEST_TRIALS, usual["trials"])}
     options = {**{key: value for key, value in usual.items() if key in known}, **own}
     base = AttackSetting.of(attacked, confidence=mount.confidence)
-    clients = mount.clients("client" if adversary is None else adversary, attacked.dataset.clients)
+    count = attacked.dataset.clients
+    clients = mount.clients("client" if adversary is None else adversary, count, attacked=adversary in SERVERS)
     # One that is named, and nothing else, is one that looks alone.
     look = ALONE if adversary is None else BY_CLIENTS
 
@@ -287,7 +310,9 @@ def _mount_all(
             clients=clients if by in look else (),
             queries=(mount.queries or spec.setup.queries) if asks(attacked, by) else 1,
             trials=mount.trials or usual.get("trials", spec.setup.trials),
-            options={key: value for key, value in options.items() if key in spec.setup.options},
+            options=mount.target(
+                spec, by, count, {key: value for key, value in options.items() if key in spec.setup.options}
+            ),
         )
 
     mounted = [(spec, setting(spec, by)) for spec in specs for by in spec.adversaries if by in reach]

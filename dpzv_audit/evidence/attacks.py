@@ -10,18 +10,17 @@ from operator import attrgetter
 from pathlib import Path
 
 from attacks.core import needs
-from attacks.core.setting import ATTACKER, AttackSetting
+from attacks.core.setting import AttackSetting
 from attacks.core.spec import DoesNotApply
-from mechanisms import MethodSpec
 
 from ..base.files import LARGEST_STATE, read_plain
-from ..base.findings import LEAST_TRAININGS, SERVERS
+from ..base.findings import LEAST_TRAININGS
 from ..base.store import Store, verified
 from ..results import AttackResult, AttacksResult, Cell, CellKey, read
 from ..statistics.panel import Panel
 from .bounding import AuditPlan, Reporter, silent
-from .choosing import Attack, lacking, possible
-from .games import FEATURES, voids_of
+from .choosing import Attack, lacking, possible, target_in
+from .games import FEATURES, features_unread, voids_of
 from .matrix import measured_cell, negative_controls
 from .sections import provenance
 from .sentences import said
@@ -53,6 +52,7 @@ def attacks_result(
     """
     idle = []
     apply = []
+    looked: set[int | None] = set()
     for spec, setting in mounted:
         key = CellKey(
             attack=spec.name, adversary=setting.adversary, method=setting.method.name, noise=None, epsilon=None
@@ -80,6 +80,8 @@ def attacks_result(
                 continue
             if store is not None:
                 store.write(name, result.to_json(), cure="make room and go on with ‹resume›")
+        if spec.goal.reveals == "features":
+            looked.update(target_in(alone) for alone in possible(spec, setting))
         results[folder] = result
         measured.append(measured_cell(key, result, f"{folder}/report.html"))
     stage(len(apply))
@@ -89,8 +91,7 @@ def attacks_result(
     missing = [void.words for void in voids_of(base.method, base.dataset.clients, needs.READ)]
     if not base.method.capabilities.simulated:
         missing += base.method.capabilities.not_made
-        looked = any(cell.adversary in SERVERS for cell in measured)
-        missing += _features_unread(base.method, base.dataset.clients) if looked else [FEATURES]
+        missing += features_unread(base, looked) if looked else [FEATURES]
     sentence += "".join(f" Not tested: {words}." for words in missing)
     everything = AttacksResult(
         sentence=sentence,
@@ -103,20 +104,6 @@ def attacks_result(
         **provenance(base),
     )
     return everything, results
-
-
-def _features_unread(method: MethodSpec, clients: int) -> tuple[str, ...]:
-    """Return what of so many clients' features no attack looked at, where feature attacks on client 1 were mounted."""
-    capabilities = method.capabilities
-    words = []
-    others = [m for m in method.exchanging(clients) if m != ATTACKER]
-    if others:
-        whose = f"client{'s' if len(others) > 1 else ''} {', '.join(map(str, others))}"
-        words.append(f"attacks on features looked at client {ATTACKER} alone, not at {whose}")
-    kinds = sorted(set(capabilities.up) - {"table", "embeddings"})
-    if kinds:
-        words.append(f"no attack looked for features in messages of kind {', '.join(kinds)}")
-    return tuple(words)
 
 
 def _below(heading: str, reporter: Reporter) -> Reporter:

@@ -50,11 +50,15 @@ def possible(spec: AttackSpec, setting: AttackSetting) -> list[AttackSetting]:
     """Return the setting of each client that may mount an attack; that of the first where none can, or one is named.
 
     Which of them is strongest is not known where one client alone looks and nobody says which, or several are named
-    that collude.
+    that collude. So it is with the client that is attacked, of a server's attack on the features of one of a system.
     """
-    if setting.adversary not in ALONE or len(setting.clients) == 1:
+    targets = spec.setup.targets(setting)
+    if targets:
+        every = [replace(setting, options={**setting.options, "target": m}) for m in targets]
+    elif setting.adversary not in ALONE or len(setting.clients) == 1:
         return [setting]
-    every = [replace(setting, clients=(m,)) for m in setting.clients or setting.everyone]
+    else:
+        every = [replace(setting, clients=(m,)) for m in setting.clients or setting.everyone]
     return [alone for alone in every if spec.needs.unmet(alone) is None] or every[:1]
 
 
@@ -90,8 +94,13 @@ def worst_client(
     if len(settings) == 1 or not setting.method.capabilities.repeatable:
         return settings[0], []
     tried = [_piloted(spec, alone, reporter, store) for alone in settings]
-    best, _ = max(zip(settings, tried, strict=True), key=lambda pair: pair[1].success or 0.0)
+    best, _ = max(zip(settings, tried, strict=True), key=lambda pair: _above_chance(pair[1]))
     return best, tried
+
+
+def _above_chance(pilot: Tried) -> float:
+    """Return how much more a pilot found than chance, which differs where clients hold different attributes."""
+    return damage(pilot.success or 0.0, pilot.chance or 0.0)
 
 
 def strongest(
@@ -180,6 +189,7 @@ def _piloted(spec: AttackSpec, setting: AttackSetting, reporter: Reporter, store
             pilot=True,
         )
         who = f"client {setting.client}" if setting.adversary in ALONE else setting.adversary
+        who += "" if target is None else f" on client {target}"
         stage = reporter(f"trial run of {spec.name}, {who}", spec.setup.rounds(spec, alone))
         outcome = spec.mount(replace(alone, progress=continuous(stage)))
         return _tried(
@@ -191,14 +201,21 @@ def _piloted(spec: AttackSpec, setting: AttackSetting, reporter: Reporter, store
             trainings=alone.trials,
         )
 
-    clients = "-".join(map(str, setting.parties))
+    target = target_in(setting)
+    clients = "-".join(map(str, setting.parties)) if target is None else f"on-{target}"
     name = f"pilot-{spec.name}-{setting.adversary}-{clients}.json"
     return once(store, name, Tried, pilot, again="its trial run is repeated")
 
 
 def _tried(spec: AttackSpec, setting: AttackSetting, **facts: object) -> Tried:
     clients = list(setting.parties) if setting.looks.clients and "reason" not in facts else []
-    return Tried(attack=spec.name, adversary=setting.adversary, clients=clients, **facts)
+    return Tried(attack=spec.name, adversary=setting.adversary, clients=clients, target=target_in(setting), **facts)
+
+
+def target_in(setting: AttackSetting) -> int | None:
+    """Return the client whose features are attacked, where the setting names one."""
+    target = str(setting.options.get("target", ""))
+    return int(target) if target.isdecimal() else None
 
 
 def pilot_seed(seed: int) -> int:

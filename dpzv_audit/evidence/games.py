@@ -4,6 +4,8 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TypeVar, cast
 
+from attacks.core import needs
+from attacks.core.setting import AttackSetting
 from mechanisms import MethodSpec, TrainingConfig
 from mechanisms.core.config import rounds_of
 from mechanisms.core.context import Deployment, Plan
@@ -171,6 +173,20 @@ def pool_of(trials: RealTrials | SimulatedTrials | LabelTrials, pairs: int) -> P
 
 
 FEATURES = "no attack looked at what the server learns about features"
+
+
+def features_unread(setting: AttackSetting, looked: Collection[int | None]) -> tuple[str, ...]:
+    """Return what clients of a system send that no attack on features read: these `looked` at some clients."""
+    method = setting.method
+    words = []
+    for client in setting.everyone:
+        if client not in looked:
+            why = needs.why_unread(setting, client)
+            words.append(f"no attack on features applies: {why}" if why else f"features of client {client}")
+    kinds = sorted(set(method.capabilities.up) - {"table", "embeddings"})
+    if kinds:
+        words.append(f"no attack looked for features in messages of kind {', '.join(kinds)}")
+    return tuple(words)
 
 
 def voids_of(method: MethodSpec, clients: int, read: Collection[str]) -> tuple[Void, ...]:

@@ -36,7 +36,7 @@ from ..systems.run import prepared
 from ..systems.stated import data_of, system_of
 from ..systems.task import dataset_of
 from .bounding import AuditPlan, Reporter, silent
-from .choosing import possible, worst_client
+from .choosing import possible, target_in, worst_client
 from .games import voids_of
 from .mounting import mounted
 from .privacy import privacy_sections
@@ -294,7 +294,10 @@ def _required(spec: AttackSpec) -> str:
 
 
 def _who(setting: AttackSetting, tried: Sequence[Tried]) -> str:
-    """Return who looks in words, with the client where pilots said which."""
+    """Return who looks in words, with the client where pilots said which, or which is attacked."""
+    target = target_in(setting)
+    if tried and target is not None:
+        return f"{setting.adversary} (on client {target} of {setting.dataset.clients}, chosen in a trial run)"
     if not tried or len(setting.parties) > 1:
         return setting.adversary
     return f"{setting.adversary} (no. {setting.client} of {setting.dataset.clients}, chosen in a trial run)"

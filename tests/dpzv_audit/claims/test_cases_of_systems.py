@@ -88,3 +88,29 @@ def test_a_scalar_without_ids_is_read_as_one_of_its_batch(folder_of, cli):
     (folder / "scalar1.toml").rename(folder / "claims.toml")
     (entry,) = cli.answer(VERIFY, code=1)["claims"]
     assert entry["judged"]["word"] == "refuted"
+
+
+ONE_SHOT = """
+[[claim]]
+name = "one upload"
+system = "rawup:oneshot"
+kind = "attack"
+attack = "strongest"
+success_at_most = 0.3
+{0}
+"""
+
+
+@pytest.mark.ci
+def test_one_upload_tells_clients_nothing_and_the_server_all_features(folder_of, cli):
+    folder = folder_of("systems", "rawup")
+    (folder / "claims.toml").write_text(ONE_SHOT.format(""))
+    done = cli(f"{VERIFY} --json --quiet --max-trials 8")
+    *_, line = done.err.splitlines()
+    assert done.code == 2
+    assert "its server sends a client nothing about records" in line
+    assert line.endswith('A claim about the features that its server learns has adversary = "server"')
+    (folder / "claims.toml").write_text(ONE_SHOT.format('adversary = "server"'))
+    (entry,) = cli.answer(f"{VERIFY} --max-trials 12", code=1)["claims"]
+    assert entry["judged"]["word"] == "refuted"
+    assert not [words for words in entry["judged"]["not_tested"] if "features" in words]

@@ -1,6 +1,8 @@
 """Every attack on a built-in method: those done before an interrupt are kept, and an epsilon is of one relation."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -81,6 +83,7 @@ import torch
 
 def data():
     first, second = np.random.default_rng(3).standard_normal((2, 300, 3))
+    first[:, 2] = first[:, 2] > 0
     return {"features": [first, second], "labels": (first[:, 0] + second[:, 0] > 0).astype(int)}
 
 
@@ -95,18 +98,29 @@ def train(task, record, seed):
 
 
 def test_a_server_that_is_sent_raw_rows_leads_the_answer(tmp_path, monkeypatch, cli):
-    """Nothing is sent down. What the attack did not look at is said."""
+    """Nothing is sent down. Client 2 sends more of its features. What the attacks did not look at is said."""
     (tmp_path / "rawrows.py").write_text(RAW)
     monkeypatch.chdir(tmp_path)
     answer = cli.answer(f"attack --system rawrows:train --attack all --trials 2 --out {tmp_path}")
-    first = answer["attacks"][0]
-    assert (first["attack"], first["adversary"]) == ("feature_inversion", "server")
-    assert first["success"] > 0.98
-    assert answer["sentence"].startswith(
-        "The strongest of 1 attack on system:rawrows:train is feature_inversion by the"
-    )
-    looked = [words for words in answer["not_tested"] if "features" in words]
-    assert looked == [
-        "attacks on features looked at client 1 alone, not at client 2",
-        "no attack looked for features in messages of kind masks",
-    ]
+    measured = {entry["attack"]: entry for entry in answer["attacks"] if entry["state"] == "measured"}
+    assert set(measured) == {"feature_inversion", "attribute_inference", "record_linkage"}
+    assert all(entry["adversary"] == "server" for entry in measured.values())
+    assert all(entry["success"] > 0.98 for entry in measured.values())
+    assert measured["attribute_inference"]["metric"] == "AUC of column 3"
+    assert measured["attribute_inference"]["certified"] > 1.0
+    assert answer["not_tested"] == ["no attack looked for features in messages of kind masks"]
+    assert answer["negative_controls"]["hold"]
+    own = json.loads((Path(answer["run"]) / "feature_inversion-server" / "result.json").read_text())
+    assert [pilot["target"] for pilot in own["tried"]] == [1, 2]
+    assert "the server (on client 1 of 2, chosen in a trial run)" in own["sentence"]
+
+
+def test_a_client_is_named_whose_features_the_server_attacks(tmp_path, monkeypatch, cli):
+    (tmp_path / "rawrows.py").write_text(RAW)
+    monkeypatch.chdir(tmp_path)
+    command = f"attack --system rawrows:train --attack record_linkage --trials 2 --out {tmp_path}"
+    answer = cli.answer(f"{command} --client 2")
+    assert answer["attack_setting"]["target"] == 2
+    assert not answer["tried"]
+    assert answer["clients"] == []
+    assert "contradicts" in cli.refusal(f"{command} --client 2 --attack-set target=1")
