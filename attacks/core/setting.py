@@ -111,6 +111,13 @@ class AttackSetting(Training):
         return Adversary(self.adversary, self.parties if plays else (), public)
 
     @property
+    def key(self) -> tuple[object, ...]:
+        """Return what decides the outcome of an attack in this setting, for a table in memory."""
+        about = (self.method.name, self.method.run, self.config.model_dump_json(), self.dataset.fingerprint, self.seed)
+        looks = (self.looks, self.queries, self.trials, self.first, self.confidence, self.device)
+        return (*about, *looks, self.pilot, self.with_positive, *sorted(self.options.items()))
+
+    @property
     def labels(self) -> Ints:
         """Return the true training labels (N,)."""
         return self.dataset.train.labels

@@ -282,6 +282,10 @@ class Goal:
     least_success: float = 0.0
 
 
+_POSITIVES: dict[tuple[object, ...], Interval] = {}
+"""Success of positive controls by all that decides it: adversaries, clients and claims share them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class AttackSpec:
     """An attack as users name it: who can mount it, what it needs of the method, and the function that infers.
@@ -350,11 +354,16 @@ class AttackSpec:
     def positive_control(self, setting: AttackSetting) -> Control:
         """Mount the attack where it must succeed, by the same path as everything else.
 
-        Records are drawn anew (`controls.known_records`): its answer is known, whatever the user's data are.
+        Records are drawn anew (`controls.known_records`): its answer is known, whatever the user's data are. Only its
+        success counts, so it has neither baselines nor a control of its own. Equal ones are mounted once.
         """
         on_known = replace(setting, dataset=known_records(setting.dataset, setting.seed))
-        planted = replace(self.goal.positive.setting(on_known), progress=None, with_positive=False)
-        return reaches(self.mount(planted).success, what=self.goal.positive.what, least=self.goal.positive.least)
+        planted = replace(self.goal.positive.setting(on_known), progress=None, with_positive=False, pilot=True)
+        alone = replace(self, goal=replace(self.goal, baselines=no_baselines))
+        key = (self.name, self.infer, self.mounted_by, planted.key)
+        if key not in _POSITIVES:
+            _POSITIVES[key] = alone.mount(planted).success
+        return reaches(_POSITIVES[key], what=self.goal.positive.what, least=self.goal.positive.least)
 
     def count(self, setting: AttackSetting, key: str) -> int:
         """Return the attack's own option `key`, a whole number; errors as `own_options`."""

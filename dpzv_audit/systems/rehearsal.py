@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from statistics import median
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from .messages import SERVER, UPLOADS, Recording, Sent, with_ids
 from .release_tests import Excerpt, Rehearsal
 from .system import System, classes_of, seed_of
 from .task import Part, Task
+from .trials import TrialRequest, digest_of
 
 _LATE_ROUNDS = 8
 """Rounds of a training whose ids are checked near its end too."""
@@ -45,6 +47,7 @@ def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
     """
     training_seed = seed_of(seed, 0)
     first = system.play(task, training_seed, "the rehearsal", [task.test_features])
+    seconds = [first.seconds]
     where = f"system {system.name}: the rehearsal"
     for answer in first.answers:
         classes_of(answer, len(task.test_labels), system.name)
@@ -62,7 +65,9 @@ def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
     coupled = False
     not_made = ["whether ids are right: the system draws numbers that its seed does not decide"]
     if not system.random:
-        if not _same(first.record, system.play(task, training_seed, "the rehearsal again").record):
+        again = system.play(task, training_seed, "the rehearsal again")
+        seconds.append(again.seconds)
+        if not _same(first.record, again.record):
             raise InputError(
                 f"{where} sent other messages when it was trained again with the same seed. Draw its random numbers "
                 "from its seed and keep no state between trainings; else state random = True"
@@ -72,7 +77,9 @@ def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
         # Where messages hold few sums of labels, half of these may change and the sums may not.
         for changed in (order < (task.records + 1) // 2, np.ones(task.records, bool)):
             relabelled = replace(task, labels=np.where(changed, next_class, task.labels))
-            other = system.play(relabelled, training_seed, "the rehearsal on other labels").record
+            played = system.play(relabelled, training_seed, "the rehearsal on other labels")
+            seconds.append(played.seconds)
+            other = played.record
             if not _same(first.record, other):
                 break
         else:
@@ -83,6 +90,10 @@ def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
         coupled = _check_ids(first.record, other, changed, where)
         not_made = _late(system, task, training_seed, relabelled.labels, first.record, where)
     telling = _telling(first.record, other, task.clients)
+    if system.trials.folder is not None:  # the same is the first training that attacks ask for
+        request = TrialRequest(labels=task.labels, rows=None, seed=training_seed, which="the rehearsal")
+        arrays = digest_of(task.features, task.test_features, task.test_labels)
+        system.trials.keep(request, arrays, first.trial.to_bytes(first.record))
 
     return SystemCapabilities(
         simulated=False,
@@ -101,6 +112,7 @@ def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
         if other is None
         else Rehearsal(sent, _excerpt(other), lambda: _excerpt(refeatured())),
         not_made=tuple(not_made),
+        seconds=median(seconds),
     )
 
 

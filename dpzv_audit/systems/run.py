@@ -29,7 +29,7 @@ from ..accounting import Release
 from ..base.errors import InputError
 from ..base.executor import in_own_process
 from ..base.signals import can_ring
-from ..data.vertical import VerticalDataset, array_digest
+from ..data.vertical import VerticalDataset
 from .defences import CutDefences
 from .rehearsal import SystemCapabilities, rehearse
 from .release_tests import held_against
@@ -37,7 +37,7 @@ from .replay import replay, stack_of
 from .stated import AUDIENCE, UNSTATED, stated_release, system_at
 from .system import Played, Player, System, SystemFailed, classes_of, logits, seed_of
 from .task import Task
-from .trials import Trial, TrialRequest, carried_out
+from .trials import Trial, TrialRequest, carried_out, digest_of
 
 PREFIX = "system:"
 ROUNDS = 1000
@@ -213,8 +213,8 @@ class TrialJob:
     @property
     def digest(self) -> str:
         """Digest of all arrays, and the defences at cuts."""
-        own = [] if self.defended is None else [self.defended.facts]
-        return " ".join([*map(array_digest, (*self.features, *self.test_features, self.test_labels)), *own])
+        arrays = digest_of(self.features, self.test_features, self.test_labels)
+        return arrays if self.defended is None else f"{arrays} {self.defended.facts}"
 
     def played(self, request: TrialRequest) -> Played:
         """Return the result of the training that is wanted."""

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -37,12 +37,16 @@ class SystemFailed(AuditError):
 
 @dataclass(frozen=True)
 class Played:
-    """The result of one training: its messages, what its function returned, and answers (n, ...) of its `predict`."""
+    """The result of one training: its messages, what its function returned, and answers (n, ...) of its `predict`.
+
+    `seconds` says how long it took.
+    """
 
     record: Recording
     predict: Callable[[list[Tensor]], Any] | None = None
     clients: Mapping[int, nn.Module] = field(default_factory=dict)
     answers: tuple[np.ndarray, ...] = ()
+    seconds: float = 0.0
 
     @property
     def trial(self) -> Trial:
@@ -122,13 +126,14 @@ class System:
         defend = None if self.defended is None else self.defended.at(task, seed)
         record = Recorder(task.records, task.clients, defend=defend, in_round=in_round)
         try:
-            ends = time.monotonic() + self.seconds
+            began = time.monotonic()
+            ends = began + self.seconds
             with printing_aside(), _threads_heard(), _seeded(seed), torch.enable_grad(), until(ends, _TooLongTraining):
                 answer = self.train(task, record, seed)
                 check_order(record.messages)
                 if defend is not None and all(message.kind != "gradient" for message in record.messages):
                     raise InputError("sent no gradient through record.cut, where the defence would stand")
-                return _played(record, answer, queries)
+                return replace(_played(record, answer, queries), seconds=time.monotonic() - began)
         except AuditError as error:
             raise error.placed(f"{where}: ") from error
         except _TooLongTraining:

@@ -7,7 +7,7 @@ command that is taken up goes on behind the last.
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from ..base.files import json_in
 from ..base.npy import open_safetensors
 from ..base.signals import GRACE_SECONDS
 from ..base.store import Store
-from ..data.vertical import array_digest
+from ..data.vertical import FeatureArray, LabelArray, array_digest
 from .messages import Arrays, Note, Recording, Sent
 
 SUFFIX = ".safetensors"
@@ -97,6 +97,11 @@ class _Opened:
         return np.asarray(self.file.get_tensor(name))
 
 
+def digest_of(features: Iterable[FeatureArray], test_features: Iterable[FeatureArray], test_labels: LabelArray) -> str:
+    """Return the digest of all arrays that trainings share."""
+    return " ".join(map(array_digest, (*features, *test_features, test_labels)))
+
+
 @dataclass(frozen=True)
 class TrialRequest:
     """One training that is wanted: labels (N,), the rows (N,) of the features that they belong to, a seed, its name.
@@ -122,6 +127,11 @@ class TrialStore:
 
     workers: Workers = field(default_factory=Workers)
     folder: Path | None = None
+
+    def keep(self, request: TrialRequest, features: str, content: bytes) -> None:
+        """Keep the result of a training that was made elsewhere, such as in a rehearsal; see `TrialRequest.key`."""
+        assert self.folder is not None
+        Store(self.folder).write(request.key(features), content, cure="make room and go on with ‹resume›")
 
     @property
     def kept(self) -> int:

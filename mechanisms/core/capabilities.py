@@ -40,6 +40,7 @@ class Capabilities:
         nameless: Kinds among `telling` whose messages do not say which records they are about.
         contradicted: How a rehearsal contradicts the release that a system states.
         not_made: Tests of a rehearsal that were not made.
+        seconds: How long one training took in a rehearsal; 0.0 where nothing was rehearsed.
     """
 
     simulated: bool = True
@@ -59,6 +60,7 @@ class Capabilities:
     nameless: Mapping[int, frozenset[str]] = field(default_factory=dict)
     contradicted: tuple[str, ...] = ()
     not_made: tuple[str, ...] = ()
+    seconds: float = field(default=0.0, compare=False)
 
     def without_model(self, clients: Iterable[int]) -> list[int]:
         """Return which of the `clients` have a model that the training does not return."""

@@ -11,6 +11,7 @@ SYSTEM = """
 import os
 import subprocess
 import time
+import zlib
 
 import numpy as np
 import torch
@@ -30,6 +31,8 @@ def train(task, record, seed):
         torch.set_default_dtype(torch.float64)
     with open(os.environ["LOG"], "a") as log:
         print(seed, file=log)
+    with open(os.environ["LOG"] + "-inputs", "a") as log:
+        print(seed, zlib.crc32(b"".join(map(np.ndarray.tobytes, (*task.features, task.labels)))), file=log)
     with open(os.environ["LOG"]) as log:
         count = sum(1 for _ in log)
     x, y = task.torch()
@@ -86,6 +89,8 @@ def attack(tmp_path, monkeypatch, capfd):
 REHEARSED = 3
 """Trainings before those that are attacked, and the pilots of both clients, which share them."""
 PILOTS = 4
+ATTACKED = 7
+"""Four trainings and four of the negative control; the first of them was the rehearsal."""
 
 
 @pytest.mark.ci
@@ -95,7 +100,7 @@ PILOTS = 4
         ("raises", 3, "training 3 raised RuntimeError: no such layer"),
         ("hangs", 3, "training 3 took longer than --trial-seconds 4"),
         ("nan", 2, "training 3: a 'scalar' of round 9 from party 0 to party 1 holds nan; use finite"),
-        ("interrupted", 130, "2 trainings are kept in"),
+        ("interrupted", 130, "3 trainings are kept in"),
     ],
 )
 def test_a_training_that_fails_loses_none_before_it(attack, what, code, words, tmp_path):
@@ -105,7 +110,7 @@ def test_a_training_that_fails_loses_none_before_it(attack, what, code, words, t
     assert failed[0] == code
     assert words in failed[1]
     assert len(failed[1].splitlines()) == 1
-    assert "2 trainings are kept in" in failed[1]
+    assert "3 trainings are kept in" in failed[1]
     assert "the same command with --resume goes on from there" in failed[1]
     resumed = attack("--trial-seconds 4 --resume", log="resumed")
     assert resumed[0] == 0
@@ -130,7 +135,7 @@ def test_without_resume_everything_is_trained_again(attack):
     assert attack(AT=str(REHEARSED + 3), WHAT="raises")[0] == 3
     code, _, seeds = attack(log="again")
     assert code == 0
-    assert len(seeds) == REHEARSED + PILOTS + 8
+    assert len(seeds) == REHEARSED + PILOTS + ATTACKED
 
 
 def test_trainings_that_send_other_messages_are_one_line(attack):
@@ -140,6 +145,16 @@ def test_trainings_that_send_other_messages_are_one_line(attack):
         "of training 3 is 'scalar' of round 9 from 0 to 1, of training 1 none; send the same messages in one order"
         in words
     )
+
+
+@pytest.mark.ci
+def test_no_training_is_made_twice(attack, tmp_path):
+    """But that of the rehearsal, to see whether it gives the same again."""
+    code, _, seeds = attack("--attack all --trials 2 --attack-set shadows=2 --adversary client")
+    assert code == 0
+    inputs = (tmp_path / "log-inputs").read_text().splitlines()
+    assert len(inputs) == len(seeds)
+    assert len(set(inputs)) == len(inputs) - 1
 
 
 @pytest.mark.slow
@@ -152,7 +167,7 @@ def test_processes_give_the_numbers_of_one(attack, monkeypatch):
     assert there[0] == 0
     for key in ("success", "controls", "certified", "utility", "bytes"):
         assert there[1][key] == here[key]
-    assert len(there[2]) == REHEARSED + PILOTS + 8
+    assert len(there[2]) == REHEARSED + PILOTS + ATTACKED
 
 
 @pytest.mark.ci
@@ -172,9 +187,9 @@ def test_threads_of_a_cluster_give_the_numbers_of_one_process(attack):
 @pytest.mark.slow
 def test_a_training_that_took_its_process_down_is_done_by_another(attack):
     """The count has gone past the place by then: only who dies again and again has failed."""
-    code, _, seeds = attack("--executor loky", AT=str(REHEARSED + PILOTS + 8), WHAT="ends its process")
+    code, _, seeds = attack("--executor loky", AT=str(REHEARSED + PILOTS + ATTACKED), WHAT="ends its process")
     assert code == 0
-    assert len(seeds) == REHEARSED + PILOTS + 8 + 1
+    assert len(seeds) == REHEARSED + PILOTS + ATTACKED + 1
 
 
 @pytest.mark.parametrize("flags", ["--jobs 2", "--trial-seconds 5"])
