@@ -74,7 +74,7 @@ def attacked_run(
 ) -> AttackedRun:
     """Train `setting.trials` replicas with the adversary in place, in ever smaller stacks where memory runs out.
 
-    Under Poisson sampling, where batches differ in size and views cannot be joined, always in one stack.
+    Under Poisson sampling, and where messages differ in number, views cannot be joined: always in one stack.
 
     Args:
         spec: The attack, which may play a client.
@@ -118,7 +118,8 @@ def attacked_run(
         return (recorder.view, log, trained), watching
 
     # What adversaries see of batches that differ in size cannot be put side by side.
-    runs, at_once = setting.in_stacks(work, rounds, whole=config.sampler == "poisson")
+    differ = config.sampler == "poisson" or bool(setting.method.capabilities.control_flow)
+    runs, at_once = setting.in_stacks(work, rounds, whole=differ)
     stacks, watched = zip(*runs, strict=True)
     view, log, trained = joined(stacks)
     if not setting.method.capabilities.simulated:
@@ -151,17 +152,30 @@ def _plan(setting: AttackSetting, behaviours: Mapping[int, Behaviour]) -> Plan |
 
 
 def batches_of(log: BatchLog) -> int:
-    """Return how many of the first answers are about different records: one pass over the data."""
+    """Return how many of the first answers are one pass over the data, in the median training.
+
+    These are about different records. Where a record comes again before half of them came, as in Poisson batches, it is
+    as many as name all records once on average.
+    """
     if not log.ids:
         return 1
-    ids = log.stacked()[:, 0]
-    seen = torch.zeros(int(ids.max()) + 1, dtype=torch.bool, device=ids.device)
-    for count, batch in enumerate(ids):
-        records = batch[batch >= 0]
-        if bool(seen[records].any()):
-            return count
-        seen[records] = True
-    return len(ids)
+    return max(1, int(np.median([_first_pass(batches) for batches in log.stacked().unbind(1)])))
+
+
+def _first_pass(batches: Tensor) -> int:
+    """Return the answers of one pass over the data, of those of one training about batches (answers, B), -1 padding."""
+    named = batches[batches >= 0]
+    if not len(named):
+        return len(batches)
+    seen = torch.zeros(int(named.max()) + 1, dtype=torch.bool, device=batches.device)
+    records = len(named.unique())
+    for count, batch in enumerate(batches):
+        some = batch[batch >= 0]
+        if bool(seen[some].any()):
+            early = 2 * int(seen.sum()) < records and not torch.equal(batch, batches[count - 1])
+            return round(records * len(batches) / len(named)) if early else count
+        seen[some] = True
+    return len(batches)
 
 
 def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack) -> list[OwnParty]:

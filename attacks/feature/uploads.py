@@ -82,7 +82,8 @@ def sent_embeddings(view: View, known: Knowledge, k: int, client: int = ATTACKER
                 yield torch.arange(known.records, device=rows.device), rows
                 continue
             held = message.ids[k] >= 0  # others are padding
-            yield message.ids[k][held], rows[held]
+            if bool(held.any()):
+                yield message.ids[k][held], rows[held]
 
     like = mail[0].payload[:1].double()
     last, first, total = (like.new_zeros(known.records, like.shape[-1]) for _ in range(3))

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms.core.channel import View
@@ -23,7 +22,7 @@ from ..core import needs
 from ..core.controls import CERTAIN, labels_in_own_features
 from ..core.knowledge import FewLabels, Knowledge, OwnParty
 from ..core.setting import AttackSetting
-from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
+from ..core.spec import AttackSpec, DoesNotApply, Goal, LabelGuesses, Needs, Positive, Setup
 from .completion import embedded, untrained
 from .direct import cut_layer
 from .mount import mount_binary
@@ -119,17 +118,16 @@ def by_direction(view: View, known: Knowledge) -> LabelGuesses:
     places = []
     passes = (values.split(known.batches) for values in (units, among, ids))
     for of_pass, seen, here in zip(*passes, strict=True):
-        # A pass cut short may hold no known positive of some replica.
-        if bool(seen.any(2).any(0).all()):
-            reference = (of_pass * seen).sum((0, 2))
-            cosines.append((of_pass * reference[:, None]).sum(3))
-            places.append(here)
-    if not cosines:
-        raise InputError(
-            f"‹epochs› {known.config.epochs} are too few: no known positive was in a batch of the view, give more"
-        )
+        # A pass may hold no known positive of some replica: it tells nothing of that one's records.
+        referred = seen.any(2).any(0)
+        reference = (of_pass * seen).sum((0, 2))
+        cosines.append((of_pass * reference[:, None]).sum(3))
+        places.append(here.masked_fill(~referred, -1))
     # `guesses_of` takes scores of the rarer class, whichever it is.
     scores, count = mean_by_record(torch.cat(cosines), torch.cat(places), known)
+    if not bool((count > 0).any(1).all()):
+        rule = "use more: no known positive was in a batch that the view of some training holds"
+        raise DoesNotApply(rule, "option labels_per_class", positives.shape[1])
     rarer = scores if known.rarer == 1 else -scores
     return guesses_of(rarer, count.scatter(1, positives, 0.0), known, positives.shape[1])
 

@@ -26,7 +26,7 @@ from ..core.metrics import Floats, Ints
 from ..core.queries import stacked
 from ..core.setting import COLLUDING, AttackSetting
 from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive
-from .binary import mean_by_record
+from .binary import mean_by_record, seen_alike
 from .direct import argmin, on_split
 from .mount import mount_labels
 
@@ -49,7 +49,7 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
     """Guess the labels of the records of the first pass."""
     gradients, places = stacked([message for message in view.received("gradient") if message.receiver == known.client])
     ids = granted(places, "batch ids")
-    first = ids[: known.batches].transpose(0, 1).flatten(1)
+    first = seen_alike(mean_by_record(gradients[: known.batches, ..., 0], ids[: known.batches], known)[1], known)
     defences = known.config.defences
     if any(isinstance(defence, ConfusionalAutoencoder) for defence in defences):
         starts = range(0, min(len(ids), PASSES * known.batches), known.batches)

@@ -67,7 +67,8 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
     by_class = any(defence.place == "gradient" and defence.reads_labels for defence in known.config.defences)
     fits = []
     units = torch.nn.functional.normalize(gradients, dim=3, eps=1e-300)
-    read = along_and_across(scaled(gradients)) if by_class else scaled(gradients)
+    read = scaled(gradients, ids)
+    read = along_and_across(read, ids) if by_class else read
     rows = (values.transpose(0, 1).cpu().numpy() for values in (read, units, ids))
     granted = (few.ids.cpu().numpy(), few.labels.cpu().numpy(), known.replicas)
     for values, directions, places, some, labels, replica in zip(*rows, *granted, strict=True):
@@ -81,12 +82,21 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
     return LabelGuesses.about(seen_alike(count.scatter(1, few.ids, 0.0), known), logs)
 
 
-def scaled(gradients: torch.Tensor) -> torch.Tensor:
-    """Return gradients (rounds, K, B, width) over the root mean square of their batch: they shrink as training goes."""
-    return gradients / gradients.square().mean((2, 3), keepdim=True).sqrt().clamp(min=1e-300)
+def scaled(gradients: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """Return gradients (rounds, K, B, width) over the root mean square of their batch: they shrink as training goes.
+
+    Padding, whose `ids` (rounds, K, B) are -1, is zeros and no part of the batch.
+    """
+    return gradients / of_batch(gradients.square(), ids).mean(3, keepdim=True).sqrt().clamp(min=1e-300)
 
 
-def along_and_across(gradients: torch.Tensor) -> torch.Tensor:
+def of_batch(values: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """Return the mean (rounds, K, 1, width) of each batch of values (rounds, K, B, width) but for its padding."""
+    real = (ids >= 0).unsqueeze(3)
+    return (values * real).sum(2, keepdim=True) / real.sum(2, keepdim=True).clamp(min=1)
+
+
+def along_and_across(gradients: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     """Return of gradients (rounds, K, B, width) what lies along their message's first principal axis, and across it.
 
     That is the axis of Marvell's noise, whose power is several times the squared distance of the classes. An axis has
@@ -94,9 +104,10 @@ def along_and_across(gradients: torch.Tensor) -> torch.Tensor:
 
     Returns:
         (rounds, K, B, 2): the coordinate on the axis, and the log of the length of the rest, each of unit variance
-        over all rounds of a training.
+        over all rounds of a training. Padding, whose `ids` (rounds, K, B) are -1, tells nothing.
     """
-    centred = gradients - gradients.mean(2, keepdim=True)
+    real = (ids >= 0).unsqueeze(3)
+    centred = (gradients - of_batch(gradients, ids)) * real
     axes = torch.linalg.eigh(centred.mT @ centred)[1][..., -1]
     before = axes[0]
     oriented = []
@@ -107,8 +118,9 @@ def along_and_across(gradients: torch.Tensor) -> torch.Tensor:
     along = (gradients * torch.stack(oriented).unsqueeze(2)).sum(3)
     across = (gradients.square().sum(3) - along.square()).clamp(min=LEAST**2).sqrt().log()
     both = torch.stack((along, across), 3)
-    both = both - both.mean((0, 2), keepdim=True)
-    return both / both.square().mean((0, 2), keepdim=True).sqrt().clamp(min=1e-12)
+    size = real.sum((0, 2), keepdim=True).clamp(min=1)
+    both = (both - (both * real).sum((0, 2), keepdim=True) / size) * real
+    return both / (both.square().sum((0, 2), keepdim=True) / size).sqrt().clamp(min=1e-12)
 
 
 def likeliest(visited: Visited, grouped: Floats) -> Floats:

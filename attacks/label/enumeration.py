@@ -17,7 +17,6 @@ from scipy.special import softmax
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
-from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms.core.channel import SERVER, View
@@ -29,7 +28,7 @@ from ..core import needs
 from ..core.knowledge import Knowledge, OwnParty, ServerStart
 from ..core.metrics import Floats, Ints
 from ..core.setting import AttackSetting
-from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
+from ..core.spec import AttackSpec, DoesNotApply, Goal, LabelGuesses, Needs, Positive, Setup
 from .binary import mean_by_record, seen_alike
 from .completion import embedded
 from .direct import cut_layer
@@ -144,10 +143,14 @@ def rounds_of_window(batch: int, classes: int) -> int:
 
 
 def windows_of(rows: Floats, ids: Ints, classes: int) -> list[Visits]:
-    """Return rows (rounds, B, width) of records `ids` (rounds, B) by windows of rounds, without padding."""
+    """Return rows (rounds, B, width) of records `ids` (rounds, B) by windows of rounds, without padding.
+
+    Windows in which nobody was visited, as after the end of a training that stopped early, are left out.
+    """
     count = max(1, len(rows) // rounds_of_window(ids.shape[1], classes))
     windows = zip(np.array_split(rows, count), np.array_split(ids, count), strict=True)
-    return [(some[places >= 0], places[places >= 0]) for some, places in windows]
+    visits = [(some[places >= 0], places[places >= 0]) for some, places in windows]
+    return [window for window in visits if len(window[1])] or visits[:1]
 
 
 def passes_of(windows: Sequence[Visits], known: Knowledge, batch: int) -> list[Sequence[Visits]]:
@@ -182,10 +185,8 @@ def clusters(units: Floats, ids: Ints, known: Knowledge, replica: int) -> Floats
             candidates.append(mixture(means / visits[:, None], known, replica))
         count *= 2
     if not candidates:
-        raise InputError(
-            f"‹epochs› {known.config.epochs} shows the client {len(records)} records; use {known.classes} at "
-            f"least: one of each class"
-        )
+        rule = f"let it train for longer: {known.classes} at least are needed, one of each class"
+        raise DoesNotApply(f"the client is sent gradients of {len(records)} records; {rule}")
     start = max(candidates, key=lambda candidate: candidate.separation)
     return fitted(passes_of(windows, known, ids.shape[1]), followed(windows, start, known.records))
 

@@ -63,10 +63,12 @@ def own_embeddings(view: View, gradients: Tensor) -> Tensor:
     """
     sent = {message.round: message.payload for message in view.sent("embeddings")}
     rounds = [message.round for message in view.received("gradient")][: len(gradients)]
-    rows = [sent.get(number) for number in rounds]
-    if any(row is None or row.shape != gradients[0].shape for row in rows):
+    _, trainings, most, width = gradients.shape
+    rows = [row for number in rounds if (row := sent.get(number)) is not None and row.dim() == 3]
+    if len(rows) < len(rounds) or any(len(row) != trainings or row.shape[2] != width for row in rows):
         return torch.zeros_like(gradients)
-    return torch.stack([row for row in rows if row is not None]).to(gradients)
+    # Batches that differ in size are filled up, as their gradients are.
+    return torch.stack([pad(row[:, :most], (0, 0, 0, max(0, most - row.shape[1]))) for row in rows]).to(gradients)
 
 
 def surrogate_labels(inputs: Tensor, gradients: Tensor, ids: Tensor, known: Knowledge, replica: int) -> Tensor:
@@ -86,6 +88,8 @@ def surrogate_labels(inputs: Tensor, gradients: Tensor, ids: Tensor, known: Know
     h, g = (pad(rows.float(), (0, 0, 0, 0, 0, lacking)).view(count, -1, rows.shape[2]) for rows in (inputs, gradients))
     real = (places >= 0).float().unsqueeze(2)
     size = real.sum()
+    if not size:
+        return g.new_zeros(known.records, known.classes).log_softmax(1)
     h = (h - (h * real).sum((0, 1)) / size) * real
     h, g = (rows / ((rows * real).square().sum() / size).sqrt().clamp(min=1e-30) for rows in (h, g))
     # Of one unit in each coordinate.
@@ -115,7 +119,10 @@ def _trained(
     starts, steps, classes = known.options["starts"], known.options["steps"], known.classes
     windows, visits, width = g.shape
     prior = torch.tensor(sorted(known.shares)).to(g)
-    w = -seeds(g[0][real[0, :, 0] > 0], starts, classes, generator).unsqueeze(1).repeat(1, windows, 1, 1)
+    held = real[..., 0] > 0
+    earliest = int(held.any(1).int().argmax())  # the first window that holds a record
+    rows = g[earliest][held[earliest]]
+    w = -seeds(rows, starts, classes, generator).unsqueeze(1).repeat(1, windows, 1, 1)
     drawn = SPREAD * generator.standard_normal((starts, known.records, classes), np.float32)
     numbers = torch.from_numpy(drawn).to(g)
     u, b = g.new_zeros(starts, windows, width, classes), g.new_zeros(starts, windows, 1, classes)

@@ -97,7 +97,8 @@ def _attacked(
 def _placed(guesses: LabelGuesses, run: AttackedRun) -> LabelGuesses:
     """Return guesses with the ids (answers, K, B) of what was guessed: by default those of the answers of the run.
 
-    Of batches that differ in size all rounds are one answer, without what filled them up.
+    Of batches that differ in size all rounds are one answer, without what filled them up: of each training as many
+    places, in order, as the one with fewest has.
     """
     ids = guesses.ids
     if ids is None:
@@ -105,10 +106,12 @@ def _placed(guesses: LabelGuesses, run: AttackedRun) -> LabelGuesses:
         guesses = replace(guesses, ids=ids)
     if bool((ids >= 0).all()):
         return guesses
-    real = (ids[:, 0] >= 0).flatten()
+    real = (ids >= 0).transpose(0, 1).flatten(1)
+    places = (~real).long().argsort(dim=1, stable=True)[:, : int(real.sum(1).min())]
 
     def kept(values: Tensor) -> Tensor:
-        return values.transpose(0, 1).flatten(1, 2)[:, real][None]
+        rows = values.transpose(0, 1).flatten(1, 2)
+        return rows.take_along_dim(places.view(*places.shape, *(1,) * (rows.dim() - 2)), 1)[None]
 
     scores = None if guesses.scores is None else kept(guesses.scores)
     return replace(guesses, labels=kept(guesses.labels), ids=kept(ids), scores=scores)
@@ -382,11 +385,12 @@ def guess_coins(guesses: LabelGuesses, coins: LabelCoins) -> tuple[CoinGame | No
     if guesses.ids is None:
         return None, NO_IDS
     ids = _by_replica(guesses.ids)
-    rows = np.arange(len(ids))[:, None]
+    rows = np.broadcast_to(np.arange(len(ids))[:, None], ids.shape)
+    real = ids >= 0  # others are padding
     total = np.zeros(coins.coins.shape)
     guessed = np.zeros_like(coins.plays)
-    np.add.at(total, (rows, ids), _evidence(guesses, coins.candidates[rows, ids]))
-    guessed[rows, ids] = True
+    np.add.at(total, (rows[real], ids[real]), _evidence(guesses, coins.candidates[rows, ids])[real])
+    guessed[rows[real], ids[real]] = True
     known = guessed & coins.plays
     scores = total[known]
     words = f"{len(scores):,} labels of {len(ids):,} trainings, each one of two by a fair coin; {SECOND}"

@@ -30,8 +30,8 @@ ITERATIONS = 30
 SPREAD = "label spreading on raw features"
 # The least probability of a class by label spreading, which gives some none.
 LEAST = 1e-9
-# Less than any direction has to another, which is -1.5 at least.
-UNSEEN = -2.0
+# As near as the origin: of a class no known record of which was seen, as Poisson batches may leave it.
+UNSEEN = 0.0
 
 
 @dataclass(frozen=True)

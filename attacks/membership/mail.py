@@ -70,7 +70,10 @@ class MailReader:
             values = self._agreement(payload, ids)
         else:
             sizes = payload[..., 0] if message.kind == "losses" else payload.abs()
-            values = -sizes.reshape(len(sizes), -1).mean(1)[:, None, None].expand(*ids.shape, self.classes)
+            rows = sizes.reshape(len(sizes), -1)
+            # Padding of rows of records is zeros, and no part of the mean.
+            share = (ids >= 0).double().mean(1).clamp(min=1e-12) if rows.shape == ids.shape else 1.0
+            values = -(rows.mean(1) / share)[:, None, None].expand(*ids.shape, self.classes)
         self._add(ids, values)
 
     def confidence(self) -> Floats:

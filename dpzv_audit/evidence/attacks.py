@@ -26,6 +26,8 @@ from .sections import provenance
 from .sentences import said
 from .training import attack_result
 
+LENGTHS = "the number of messages changes with labels, which no attack reads"
+
 
 def folder_of(key: CellKey) -> str:
     """Return the folder of an attack's own result, below that of all."""
@@ -91,6 +93,8 @@ def attacks_result(
     missing = [void.words for void in voids_of(base.method, base.dataset.clients, needs.READ)]
     if not base.method.capabilities.simulated:
         missing += base.method.capabilities.not_made
+        if base.method.capabilities.lengths_tell:
+            missing.append(LENGTHS)
         missing += features_unread(base, looked) if looked else [FEATURES]
     sentence += "".join(f" Not tested: {words}." for words in missing)
     everything = AttacksResult(

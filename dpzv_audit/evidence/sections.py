@@ -146,11 +146,16 @@ def provenance(
             partition=dataset.partition,
             records=deployment.records,
             clients=deployment.clients,
-            notes=[*dataset.notes, *dataset.fitted],
+            notes=[*dataset.notes, *dataset.fitted, *_control_flow(training)],
             hints=[with_options(hint) for hint in dataset.hints],
             digests=dict(dataset.digests),
         ),
     }
+
+
+def _control_flow(training: Training) -> list[str]:
+    shown = training.method.capabilities.control_flow
+    return [f"trainings do not all send the same messages: the rehearsal had {', '.join(shown)}"] if shown else []
 
 
 MODELS = "models.safetensors"

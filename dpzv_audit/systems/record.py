@@ -208,6 +208,8 @@ class Recorder:
 
         # One function for all that is done on the way, since in a training each further call is one that is not cached.
         def passed(values: "Tensor") -> "Tensor":
+            if not len(values):
+                return values  # of a batch that drew no record nothing travels
             if not layer.is_grad_enabled():
                 if self._evaluating:
                     self.sent(round, client, SERVER, "prediction", values, ids)
@@ -337,6 +339,8 @@ class Recorder:
         if self.in_round is not None:
             self.in_round(round)
         self._flush()
+        if ids is not None and not len(as_array(ids)) and not as_array(tensor).size:
+            return  # of a batch that drew no record nothing travels
         with self._lock:
             try:
                 values = finite_numbers(tensor)

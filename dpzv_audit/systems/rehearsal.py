@@ -1,8 +1,8 @@
 """Rehearses a system: trains it a few times before anything is attacked, and checks its messages and ids."""
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
@@ -113,6 +113,8 @@ def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
         else Rehearsal(sent, _excerpt(other), lambda: _excerpt(refeatured())),
         not_made=tuple(not_made),
         seconds=median(seconds),
+        control_flow=tuple(control_flow(sent, other)),
+        lengths_tell=other is not None and numbers_sent(first.record.messages) != numbers_sent(other.messages),
     )
 
 
@@ -242,26 +244,55 @@ def _named(sent: Excerpt, client: int) -> int:
 def _telling(first: Recording, other: Recording | None, clients: int) -> dict[int, frozenset[str]]:
     """Return the kinds of messages to each party that are not the same in the `other` training, on other labels.
 
-    Without another training all kinds are taken to tell of labels.
+    Without another training all kinds are taken to tell of labels. Of two that end in different rounds those that both
+    have are compared: that one is longer is told by the number of messages.
     """
 
-    def by_kind(record: Recording) -> dict[tuple[int, str], list[str]]:
+    def by_kind(record: Recording, last: float = math.inf) -> dict[tuple[int, str], list[str]]:
         names = defaultdict(list)
         for message in record.messages:
-            names[message.receiver, message.kind].append(message.tensor)
+            if message.round <= last:
+                names[message.receiver, message.kind].append(message.tensor)
         return names
 
-    before = by_kind(first)
-    moved = {*before}
+    def alike(names: Sequence[str], others: Sequence[str]) -> bool:
+        pairs = zip(names, others, strict=False)
+        assert other is not None
+        return len(names) == len(others) and all(np.array_equal(first.tensors[a], other.tensors[b]) for a, b in pairs)
+
+    moved = set(by_kind(first))
     if other is not None:
-        after = by_kind(other)
-        for key, names in before.items():
-            pairs = zip(names, after[key], strict=False)
-            if len(names) == len(after[key]) and all(
-                np.array_equal(first.tensors[a], other.tensors[b]) for a, b in pairs
-            ):
-                moved.remove(key)
+        both = min(max(message.round for message in record.messages) for record in (first, other))
+        for last in (math.inf, both):
+            before, after = by_kind(first, last), by_kind(other, last)
+            moved -= {key for key in moved if alike(before[key], after[key])}
     return {party: frozenset(kind for receiver, kind in moved if receiver == party) for party in range(clients + 1)}
+
+
+def numbers_sent(messages: Iterable[Sent]) -> Counter[tuple[int, int, str]]:
+    """Return how many messages there are by sender, receiver and kind."""
+    return Counter((message.sender, message.receiver, message.kind) for message in messages)
+
+
+def control_flow(sent: Excerpt, other: Recording | None) -> Iterator[str]:
+    """Yield how trainings differ in what they send, as one shows, and beside it one on other labels."""
+    rounds = {message.round for message in sent.messages if message.round >= 0}
+    if other is not None:
+        numbers = sorted({len(rounds), len({message.round for message in other.messages if message.round >= 0})})
+        if len(numbers) > 1:
+            yield f"{numbers[0]:,} rounds on some labels and {numbers[1]:,} on others"
+    present = defaultdict(set)
+    sizes = defaultdict(set)
+    for message in sent.messages:
+        present[message.sender, message.receiver].add(message.round)
+        if message.ids:
+            sizes[message.sender, message.receiver].add(len(sent.tensors[message.ids]))
+    often = [len(some) for some in present.values()]
+    if min(often) < len(rounds) and max(often) > 1:
+        yield f"messages between two parties in {min(often):,} to {max(often):,} of {len(rounds):,} rounds"
+    # A pass may end with one short batch.
+    if any(len(some) > 2 for some in sizes.values()):
+        yield "batches of several sizes"
 
 
 def _traffic(sent: Excerpt, telling: Mapping[int, frozenset[str]], *, down: bool) -> dict[str, Traffic]:

@@ -152,7 +152,8 @@ class SystemRun:
 
     def finish(self, rounds: int, history: Sequence[tuple[int, float, float]]) -> TrainedStack:
         """Return the models, the correct test records, and the answers of `predict`."""
-        messages = self._played[0].messages
+        # Of trainings that stopped at different rounds the longest counts.
+        messages = max((played.messages for played in self._played), key=len)
         clients = range(1, len(self._data.features) + 1)
         models = [[played.models.get(m) for played in self._played] for m in clients]
         active = {(party, message.round) for message in messages for party in (message.sender, message.receiver)}

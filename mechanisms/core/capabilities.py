@@ -41,6 +41,8 @@ class Capabilities:
         contradicted: How a rehearsal contradicts the release that a system states.
         not_made: Tests of a rehearsal that were not made.
         seconds: How long one training took in a rehearsal; 0.0 where nothing was rehearsed.
+        control_flow: How trainings differ in what they send, as a rehearsal showed; none where it showed nothing.
+        lengths_tell: Whether the number of messages changed with labels in the rehearsal.
     """
 
     simulated: bool = True
@@ -61,6 +63,8 @@ class Capabilities:
     contradicted: tuple[str, ...] = ()
     not_made: tuple[str, ...] = ()
     seconds: float = field(default=0.0, compare=False)
+    control_flow: tuple[str, ...] = ()
+    lengths_tell: bool = False
 
     def without_model(self, clients: Iterable[int]) -> list[int]:
         """Return which of the `clients` have a model that the training does not return."""

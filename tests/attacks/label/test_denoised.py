@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from attacks import ATTACKS
-from attacks.label.denoised import Visited, along_and_across, fitted, from_known, likeliest, names_of
+from attacks.label.denoised import Visited, along_and_across, fitted, from_known, likeliest, names_of, scaled
 from dpzv_audit.data import load
 from dpzv_audit.data.vertical import sample_of_training
 
@@ -80,7 +80,8 @@ def test_an_axis_that_turns_is_followed():
     axes = np.stack((np.cos(turns), np.sin(turns)), 1)[:, None]
     along = 10.0 * generator.standard_normal((40, 200, 1))
     rows = along * axes + 0.01 * generator.standard_normal((40, 200, 2))
-    straightened = along_and_across(torch.from_numpy(rows)[:, None])
+    ids = torch.arange(40 * 200).view(40, 1, 200)
+    straightened = along_and_across(torch.from_numpy(rows)[:, None], ids)
     correlation = [
         np.corrcoef(rows_of_one[0, :, 0], row[:, 0])[0, 1]
         for rows_of_one, row in zip(straightened.numpy(), along, strict=True)
@@ -88,6 +89,16 @@ def test_an_axis_that_turns_is_followed():
     assert min(np.array(correlation) * np.sign(correlation[0])) > 0.999
     assert straightened.shape == (40, 1, 200, 2)
     assert straightened.square().mean((0, 2)).numpy() == pytest.approx(1.0)
+
+
+def test_padding_changes_no_gradient_that_is_read():
+    """Rows of zeros fill up batches of two trainings: what is read of the others is as without them."""
+    rows = torch.from_numpy(np.random.default_rng(3).standard_normal((5, 1, 20, 3)))
+    ids = torch.arange(100).view(5, 1, 20)
+    padded = torch.nn.functional.pad(rows, (0, 0, 0, 7))
+    filled = torch.nn.functional.pad(ids, (0, 7), value=-1)
+    whole = along_and_across(scaled(rows, ids), ids)
+    torch.testing.assert_close(along_and_across(scaled(padded, filled), filled)[:, :, :20], whole)
 
 
 @pytest.mark.slow

@@ -101,6 +101,9 @@ def test_without_its_own_embeddings_a_client_predicts_alike_for_all():
     gradients = torch.ones(2, 1, 3, 2)
     assert (own_embeddings(View(), gradients) == 0).all()
     assert (own_embeddings(View(), gradients[:1]) == 1).all()
+    # Gradients of the largest batch have more places.
+    wider = own_embeddings(View(), torch.ones(1, 1, 5, 2))
+    assert wider[0, 0, :, 0].tolist() == [1, 1, 1, 0, 0]
 
 
 def test_a_method_without_gradients_says_why():

@@ -228,7 +228,7 @@ def test_what_the_label_party_keeps_for_itself_has_no_cut(record):
         ({"tensor": np.full((4, 3), np.nan)}, "holds nan; use finite numbers: has the training diverged"),
         ({"tensor": torch.full((4, 3), torch.inf)}, "holds inf; use finite"),
         ({"tensor": np.array(["a"] * 4)}, "use numbers"),
-        ({"tensor": np.zeros((0, 3)), "ids": []}, "use numbers"),
+        ({"tensor": np.zeros((0, 3))}, "use numbers"),
         ({"sender": 3}, "parties are 0, the server, and clients 1 to 2"),
         ({"receiver": 1}, "send it to another party"),
         ({"round": -2}, "use a round that is a whole number of at least -1"),
