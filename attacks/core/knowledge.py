@@ -38,6 +38,13 @@ class OwnParty:
 
 
 @dataclass(frozen=True)
+class OwnFeatures:
+    """The feature block (N, ...) of a client whose model nobody needs."""
+
+    features: Tensor
+
+
+@dataclass(frozen=True)
 class ServerStart:
     """A server's model before training, where all parties know it: how to run it, and for how many clients."""
 
@@ -132,9 +139,8 @@ class Knowledge:
     `batches` is the number of batches in a pass over the data, `sigma` the standard deviation of the noise on a
     scalar (0 for methods without), `options` the attack's own with their defaults filled in, `client` the first that
     looks and `clients` how many take part. `shares`, those of the classes among the training records, are public.
-    `grants` holds an `OwnParty` of each client that looks, and at most one of each of `ServerStart`, `FewLabels`,
-    `SomeFeatures`, `ServerLabels`, `ClientModels`,
-    `Population` and `AllButOne`.
+    `grants` holds an `OwnParty` or `OwnFeatures` of each client that looks, and at most one of each of `ServerStart`,
+    `FewLabels`, `SomeFeatures`, `ServerLabels`, `ClientModels`, `Population` and `AllButOne`.
     """
 
     method: MethodSpec

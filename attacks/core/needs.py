@@ -5,7 +5,7 @@ from collections.abc import Callable
 from .setting import COLLUDING, AttackSetting
 from .spec import Condition
 
-READ = ("gradient", "prediction")
+READ = ("gradient", "prediction", "groups")
 """Kinds of messages from a system's server that attacks on labels read."""
 
 

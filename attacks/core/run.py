@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpzv_audit.base.errors import InputError
+from dpzv_audit.base.errors import InputError, check_probability
 from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.files import check_memory
 from mechanisms.core.channel import BatchLog, View, ViewRecorder
@@ -23,6 +23,9 @@ from .knowledge import FewLabels, Knowledge, OwnParty
 from .metrics import Ints, class_shares
 from .setting import AttackSetting, Progress
 from .spec import AttackSpec, DoesNotApply
+
+KNOWN_SHARE = "known_share"
+"""Option of an attack that is granted a share of the labels of each class."""
 
 
 @dataclass(frozen=True)
@@ -207,11 +210,15 @@ def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack)
 def few_labels(spec: AttackSpec, labels: Tensor, setting: AttackSetting) -> FewLabels:
     """Return `labels_per_class` records of each class of the labels that were trained on, drawn for each replica.
 
+    Of an attack with the option `known_share` instead that share of each class, at least one record.
+
     Where labels are granted among some records alone which lack a class, others of them stand in for it.
 
     Raises:
         DoesNotApply: A class has fewer records than that, or there are not enough of them.
     """
+    if KNOWN_SHARE in spec.setup.options:
+        return _share_of_labels(spec, labels, setting)
     per_class = spec.count(setting, "labels_per_class")
     classes = setting.dataset.classes
     rows = labels.expand(setting.trials, -1).cpu()
@@ -233,6 +240,18 @@ def few_labels(spec: AttackSpec, labels: Tensor, setting: AttackSetting) -> FewL
         order = generator.permutation(among[place].numpy())
         first = np.concatenate([order[row[order] == c][:per_class] for c in range(classes)])
         drawn.append(np.concatenate((first, np.setdiff1d(order, first)))[: per_class * classes])
+    ids = torch.from_numpy(np.concatenate(drawn)).view(setting.trials, -1)
+    return FewLabels(ids.to(setting.device), rows.gather(1, ids).to(setting.device))
+
+
+def _share_of_labels(spec: AttackSpec, labels: Tensor, setting: AttackSetting) -> FewLabels:
+    share = check_probability(f"option {KNOWN_SHARE} of {spec.name}", float(spec.own_options(setting)[KNOWN_SHARE]))
+    rows = labels.expand(setting.trials, -1).cpu()
+    drawn = []
+    for row, replica in zip(rows.numpy(), setting.replicas, strict=True):
+        generator = stream(setting.seed, Purpose.ATTACK, replica, 1)
+        of_class = [np.flatnonzero(row == c) for c in np.unique(row)]
+        drawn += [generator.choice(ids, max(1, round(share * len(ids))), replace=False) for ids in of_class]
     ids = torch.from_numpy(np.concatenate(drawn)).view(setting.trials, -1)
     return FewLabels(ids.to(setting.device), rows.gather(1, ids).to(setting.device))
 

@@ -27,7 +27,6 @@ from ..games.system import (
     MessageScore,
     SystemGame,
     fitted_score,
-    given_labels,
     play,
 )
 from ..systems.rehearsal import SystemCapabilities, rehearse
@@ -184,7 +183,8 @@ def _games_on(claim: SystemClaim | CoinClaim, training: Training, access: Access
     if claim.neighbours not in (NEIGHBOURS, "replace-record"):
         return Subject(unaudited=f"the game of labels replaces labels, which says nothing of {claim.neighbours}")
     method, data, records = training.method, training.dataset, training.records
-    coins = records - given_labels(records, data.classes)
+    game = SystemGame(training, adversary)
+    coins = records - game.given
     named = method.capabilities.named
     first, *_ = method.exchanging(data.clients)
     seen = named.get(first, 0) if adversary == "client" else max(named.values(), default=0)
@@ -192,7 +192,6 @@ def _games_on(claim: SystemClaim | CoinClaim, training: Training, access: Access
         few = f"messages that the {adversary} sees are about {seen:,} of {records:,} records, by their ids"
         why = f"{few}, and {coins:,} labels are not given: a game needs {LEAST_COINS} of both"
         return Subject(unaudited=f"too few labels to guess: {why}")
-    game = SystemGame(training, adversary)
 
     @cache
     def fitted() -> MessageScore:

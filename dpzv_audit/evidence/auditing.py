@@ -20,7 +20,7 @@ from ..games.planted import Planted
 from ..games.real import RealTrials, play_one_run
 from ..games.scores import GameScores
 from ..games.sums import SumTrials
-from ..games.system import FIT_TRAININGS, TRAININGS, SystemGame, given_labels, system_game
+from ..games.system import FIT_TRAININGS, TRAININGS, SystemGame, system_game
 from ..games.transcript import DrawnTrials, SimulatedTrials
 from ..results import AuditResult, Data, Plain, PlantedGame, PlantedResult, PlantedRow, Privacy
 from ..runs import versions
@@ -432,10 +432,9 @@ def system_outcome(
     delta = training.method.protection(training.config).delta
     bounded = _of_coins(scores, ("one-run",), delta, audit, training.seed)
     privacy = privacy_of_system(training, adversary, bounded, epsilon)
-    public = given_labels(training.records, training.dataset.classes)
     facts: dict[str, Plain] = {
         "mechanism": f"{trainings} training{'s' if trainings > 1 else ''} of the system",
-        "canary": f"every record but {public} of given labels: its label is one of two by a fair coin",
+        "canary": f"every record but {game.given} of given labels: its label is one of two by a fair coin",
         "neighbours": NEIGHBOURS,
         "adversary": adversary,
         "score": SCORES[scores.kind],

@@ -13,13 +13,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from attacks.label.groups import Nodes
 from mechanisms.core.channel import SERVER, Message, View
 
+from ..systems.messages import GROUPS
 from .arrays import Floats
 
 Ids = NDArray[np.int64]
 
-READ = ("embeddings", "gradient", "prediction", "scalar", "losses")
+READ = ("embeddings", "gradient", "prediction", "scalar", "losses", GROUPS)
 """Kinds of messages whose numbers mean what a score takes them for; of other kinds it does not know what they hold."""
 BLOCKS = 4
 """Parts of a training, by passes over the data, about each of which a record has numbers of its own."""
@@ -27,6 +29,10 @@ MOST_PAIRS = 6
 """Pairs of colluding clients whose messages are added and subtracted, of all four clients and less."""
 MOST_RAW = 64
 """Width of the widest rows whose coordinates are numbers of a record too."""
+VOTES = ((0.25, 1.0), (0.5, 0.3), (0.5, 3.0), (1.0, 1.0))
+"""Powers of nodes' sizes and penalties with which records of given labels vote on those that share nodes with them."""
+NUMBERS = 10 * BLOCKS
+"""Numbers of a record from messages of any other kind."""
 _TINY = 1e-30
 _ITERATIONS = 30
 
@@ -51,7 +57,7 @@ class Heard:
     Attributes:
         kind: Kind of the messages.
         numbers: Numbers (N, c) that no rotation of the rows changes; 0 where there was no message about a record.
-        raw: Means (N, width) of each record's rows as they are.
+        raw: Means (N, width) of each record's rows as they are; of `groups` none, width 0.
         first: Ids and rows of the first message: where the model starts, if it holds embeddings.
     """
 
@@ -66,16 +72,37 @@ def heard_in(view: View, public: PublicLabels, classes: int) -> dict[str, Heard]
 
     Messages without ids are about no record. One row for several ids, as of a batch's loss, is one about each of them.
     What several clients hear in one round about the same records is read as sums and differences too: noise that they
-    share cancels there.
+    share cancels there. All that says who shares a node is read together.
     """
     by_name: dict[str, list[_NamedMessage]] = {}
     for message in view.messages:
-        if message.ids is not None:
+        if message.ids is not None and message.kind != GROUPS:
             name = f"{message.kind} from {message.sender} to {message.receiver}"
             by_name.setdefault(name, []).append(_NamedMessage(message.kind, *_rows(message)))
     for name, named in _pooled(view):
         by_name.setdefault(name, []).append(named)
-    return {name: _heard(messages, public, classes) for name, messages in by_name.items()}
+    heard = {name: _heard(messages, public, classes) for name, messages in by_name.items()}
+    groups = [message for message in view.messages if message.kind == GROUPS]
+    return {**heard, GROUPS: _grouped(groups, public, classes)} if groups else heard
+
+
+def _grouped(messages: Sequence[Message], public: PublicLabels, classes: int) -> Heard:
+    """Return by how much records of given labels that share nodes with a record vote for its second candidate."""
+    records = len(public.given)
+    nodes = Nodes.of(messages, 0, records)
+    given = np.flatnonzero(public.given >= 0)
+    rows = np.arange(records)
+    first, second = public.candidates.T
+    columns = []
+    for power, ridge in VOTES:
+        votes = nodes.votes(given, public.given[given], classes, power=power, ridge=ridge)
+        columns.append(votes[rows, second] - votes[rows, first])
+    return Heard(GROUPS, np.stack(columns, 1), np.zeros((records, 0)), (rows[:0], np.zeros((0, 0))))
+
+
+def blank(name: str, records: int) -> Floats:
+    """Return the numbers (N, c) of so many records where a training sent no messages of a `name`."""
+    return np.zeros((records, len(VOTES) if name == GROUPS else NUMBERS))
 
 
 class _NamedMessage(NamedTuple):
@@ -90,7 +117,7 @@ def _pooled(view: View) -> Iterator[tuple[str, _NamedMessage]]:
     """Yield, by name, sums and differences of what two clients are sent in one round, and sums over all of them."""
     rounds: dict[tuple[str, int], dict[int, list[tuple[Ids, Floats]]]] = {}
     for message in view.messages:
-        if message.sender == SERVER and message.ids is not None:
+        if message.sender == SERVER and message.ids is not None and message.kind != GROUPS:
             by_client = rounds.setdefault((message.kind, message.round), {})
             by_client.setdefault(message.receiver, []).append(_rows(message))
     for (kind, _), read in rounds.items():
@@ -130,7 +157,9 @@ def turns(trainings: Sequence[Mapping[str, Heard]]) -> str:
     That is so where widths differ, or the first embeddings of a record that several trainings begin with.
     """
     blind = "a fitted score is blind to raw coordinates"
-    names = sorted(set().union(*trainings))
+    names = sorted(set().union(*trainings) - {GROUPS})
+    if not names:
+        return ""
     for name in names:
         widths = {heard[name].raw.shape[1] for heard in trainings if name in heard}
         if len(widths) > 1:

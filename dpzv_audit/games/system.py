@@ -20,9 +20,10 @@ from mechanisms.core.context import RunContext
 from ..base.errors import InputError, check_count, check_names
 from ..base.findings import NeighbourRelation
 from ..base.seeds import Purpose, stream
+from ..systems.messages import GROUPS
 from .arrays import Bools, Floats
 from .fitting import LEAST_FIT, FittedScore, fit_score
-from .messages import MOST_RAW, Heard, Ids, PublicLabels, heard_in, turns
+from .messages import MOST_RAW, Heard, Ids, PublicLabels, blank, heard_in, turns
 from .scores import GameScores
 
 ADVERSARIES = ("client", "colluding-clients")
@@ -31,6 +32,8 @@ NEIGHBOURS: NeighbourRelation = "replace-label"
 """What one coin decides."""
 GIVEN = 10
 """One record in so many has a label that the adversary is given."""
+GIVEN_OF_GROUPS = 2
+"""The same where clients are told who shares a node: what that says is a vote of records of given labels."""
 KINDS = ("linear", "quadratic", "boosted")
 """Scores that are tried: messages of several kinds are compared by their log loss, which these have."""
 TRAININGS = 2
@@ -51,10 +54,18 @@ class SystemGame:
     def __post_init__(self) -> None:
         check_names("adversary", [self.adversary], ADVERSARIES)
 
+    @property
+    def given(self) -> int:
+        """Return of how many records the adversary is given the labels."""
+        training = self.training
+        grouped = GROUPS in training.method.capabilities.told_to()
+        return given_labels(training.records, training.dataset.classes, GIVEN_OF_GROUPS if grouped else GIVEN)
+
     def dealt(self, number: int) -> tuple[PublicLabels, Ids]:
         """Return what is public of the labels of training `number`, and their coins (N,) in {0, 1}."""
         records, seed = self.training.records, self.training.seed
-        public = public_labels(records, self.training.dataset.classes, stream(seed, Purpose.CONTROL, number, 0))
+        generator = stream(seed, Purpose.CONTROL, number, 0)
+        public = public_labels(records, self.training.dataset.classes, generator, self.given)
         return public, stream(seed, Purpose.CONTROL, number, 1).integers(2, size=records)
 
     def played(self, number: int) -> tuple[dict[str, Heard], Bools, Ids]:
@@ -77,22 +88,22 @@ class SystemGame:
         return recorder.view
 
 
-def public_labels(records: int, classes: int, generator: np.random.Generator) -> PublicLabels:
-    """Return two classes of each record, all pairs equally likely, and a tenth of the records with labels given.
+def public_labels(records: int, classes: int, generator: np.random.Generator, given: int | None = None) -> PublicLabels:
+    """Return two classes of each record, all pairs equally likely, and labels of so many that are `given`.
 
-    At least two of each class are given, but at most half of the records; classes are as frequent as can be.
+    Of a tenth of the records by default, see `given_labels`; classes are as frequent there as can be.
     """
     first = generator.integers(classes, size=records)
     second = (first + generator.integers(1, classes, size=records)) % classes
-    number = given_labels(records, classes)
+    number = given_labels(records, classes) if given is None else given
     labels = np.full(records, -1)
     labels[generator.permutation(records)[:number]] = np.arange(number) % classes
     return PublicLabels(np.sort(np.stack((first, second), 1), axis=1), labels)
 
 
-def given_labels(records: int, classes: int) -> int:
-    """Return of how many records the adversary is given the labels."""
-    return min(max(2 * classes, records // GIVEN), records // 2)
+def given_labels(records: int, classes: int, one_in: int = GIVEN) -> int:
+    """Return one record `one_in` so many: at least two of each class, but at most half of the records."""
+    return min(max(2 * classes, records // one_in), records // 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +212,7 @@ def _choices(heard: Sequence[Mapping[str, Heard]], *, alike: bool) -> list[Choic
     choices: list[Choice] = [(kind, names, {}) for kind, names in groups.items()]
     for kind, names in groups.items():
         widths = {name: first[name].raw.shape[1] for name in names}
-        read = {name: width for name, width in widths.items() if width <= MOST_RAW}
+        read = {name: width for name, width in widths.items() if 0 < width <= MOST_RAW}
         if alike and read:
             choices.append((f"{kind} with coordinates", names, read))
     return choices
@@ -260,7 +271,7 @@ def _columns(heard: Mapping[str, Heard], names: Sequence[str], widths: Mapping[s
     columns = []
     for name in names:
         messages = heard.get(name)
-        columns.append(np.zeros_like(some.numbers) if messages is None else messages.numbers)
+        columns.append(blank(name, len(some.numbers)) if messages is None else messages.numbers)
         if name not in widths:
             continue
         raw = np.zeros((len(some.raw), widths[name])) if messages is None else messages.raw

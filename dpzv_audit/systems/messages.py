@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 SERVER = 0
 """Number of the party that holds the labels."""
-PER_RECORD = ("embeddings", "gradient", "prediction")
+GROUPS = "groups"
+"""Kind of messages that say which records are in one node of a tree: the number of each record's node."""
+PER_RECORD = ("embeddings", "gradient", "prediction", GROUPS)
 """Kinds of messages of which each row is about one record, so that they need ids."""
 UPLOADS = ("table", "embeddings")
 """Kinds of messages to the server that hold what a client makes of its features."""
@@ -28,7 +30,8 @@ class Sent(NamedTuple):
         round: Round number, from 0; -1 for what is sent before training starts.
         sender: Party number (0 is the server).
         receiver: Party number.
-        kind: What it is: `embeddings`, `gradient`, `prediction`, `scalar`, `losses`, or a word of the system's own.
+        kind: What it is: `embeddings`, `gradient`, `prediction`, `groups`, `scalar`, `losses`, or a word of the
+            system's own.
         tensor: Name of the numbers that travelled.
         ids: Name of the ids (B,) of its records, by row; "" where it is about none.
     """
@@ -123,6 +126,18 @@ def as_array(values: "Tensor | ArrayLike") -> NDArray[Any]:
         return (tensor.detach().float() if narrow else tensor).numpy(force=True)
     array = np.asarray(values)
     return array.astype(np.float32) if array.dtype == np.float16 else array
+
+
+def numbers_of(kind: str, values: "Tensor | ArrayLike") -> NDArray[Any]:
+    """Return a copy of the numbers of a message of a `kind`: finite ones, and whole ones where they number nodes.
+
+    Raises `InputError` for others.
+    """
+    numbers = finite_numbers(values)
+    if kind == GROUPS and numbers.dtype.kind == "f" and (numbers != np.floor(numbers)).any():
+        broken = numbers[numbers != np.floor(numbers)][0]
+        raise InputError(f" holds {broken}; use whole numbers: the node of each record, -1 for none")
+    return numbers
 
 
 def finite_numbers(values: "Tensor | ArrayLike") -> NDArray[Any]:

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..base.errors import InputError, some
 from ..base.loading import short
 from . import transcript
-from .messages import PER_RECORD, SERVER, Note, Sent, as_array, finite_numbers
+from .messages import PER_RECORD, SERVER, Note, Sent, as_array, finite_numbers, numbers_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,6 +31,7 @@ _MEANT = {
     "predictions": "prediction",
     "scalars": "scalar",
     "loss": "losses",
+    "group": "groups",
 }
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _MEMORY = 1 << 30
@@ -319,8 +320,9 @@ class Recorder:
             round: Round number, from 0; -1 for what is sent before training starts.
             sender: Party number (0 is the server, clients are 1 to M).
             receiver: Party number.
-            kind: `embeddings`, `gradient` and `prediction` have a row for each record, so they need `ids`; `scalar`,
-                `losses`, or any other word of small letters, digits and dashes.
+            kind: `embeddings`, `gradient`, `prediction` and `groups` have a row for each record, so they need `ids`;
+                `scalar`, `losses`, or any other word of small letters, digits and dashes. `groups` say who shares a
+                node of a tree: the number of each record's node, (B,) or a column per tree, -1 for none.
             tensor: Numbers of any shape.
             ids: Ids (B,) of the records by row of the tensor.
         """
@@ -343,7 +345,7 @@ class Recorder:
             return  # of a batch that drew no record nothing travels
         with self._lock:
             try:
-                values = finite_numbers(tensor)
+                values = numbers_of(kind, tensor)
                 known = None if ids is None else self._known(np.array(as_array(ids)))
                 self._tensors.add(self._add(head, values.shape, known), values)
             except InputError as error:

@@ -19,7 +19,7 @@ from ..base.errors import InputError, check_count, plain_rule, some
 from ..base.files import check_values, read_plain
 from ..base.npy import open_safetensors
 from ..base.store import private_folder, write_atomically
-from .messages import PER_RECORD, SERVER, Note, Sent, finite_numbers
+from .messages import PER_RECORD, SERVER, Note, Sent, numbers_of
 
 if TYPE_CHECKING:
     from .record import Recorder
@@ -258,7 +258,7 @@ def _check(transcript: Transcript, path: Path) -> None:
             raise InputError(f"{where} {some(message.kind)} has no ids: say which record each row is about")
         if message.tensor not in shapes:  # many messages may be one tensor
             try:
-                shapes[message.tensor] = finite_numbers(transcript[message.tensor]).shape
+                shapes[message.tensor] = numbers_of(message.kind, transcript[message.tensor]).shape
             except InputError as error:
                 raise error.placed(f"{where} tensor {message.tensor!r}") from None
         if not message.ids:

@@ -28,6 +28,7 @@ LONG = {
     "docs/guide/own-system.md",
     "docs/guide/reading-a-report.md",
     "docs/reference/index.md",
+    "examples/trees/README.md",
 }
 """Pages whose commands take longer than a few seconds also at their small size."""
 REPEATED = {

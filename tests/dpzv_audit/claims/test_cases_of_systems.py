@@ -82,6 +82,23 @@ def test_what_is_audited_in_part_is_never_supported(folder_of, cli, case, module
     assert "no attack looked at what the server learns about features" in found["attack"]["not_tested"]
 
 
+@pytest.mark.ci
+def test_trees_that_name_their_groups_are_attacked(folder_of, cli):
+    """The record of who shares a node, which is of no known kind in the case, under the kind that attacks read."""
+    folder = folder_of("systems", "boost")
+    code = (folder / "boost.py").read_text()
+    kind = 'f"instances-{lvl}"'
+    assert code.count(kind) == 1
+    (folder / "boost.py").write_text(code.replace(kind, '"groups"'))
+    attacked = cli.answer("attack --system boost:train --attack label_groups --trials 8")
+    assert attacked["success"]["value"] > 0.9
+    assert max(b if isinstance(b, float) else b["value"] for b in attacked["baselines"].values()) < 0.85
+    epsilon = CLAIMS.format("boost").replace("epsilon = 2.0", "epsilon = 0.5")
+    (folder / "claims.toml").write_text(epsilon[epsilon.index("[[claim]]", 10) :])
+    (entry,) = cli.answer(VERIFY, code=1)["claims"]
+    assert entry["judged"]["word"] == "refuted"
+
+
 @pytest.mark.slow
 def test_a_scalar_without_ids_is_read_as_one_of_its_batch(folder_of, cli):
     folder = folder_of("gate", "f6_scalar_without_ids")

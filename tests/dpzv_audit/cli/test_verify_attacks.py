@@ -11,7 +11,7 @@ from dpzv_audit.claims import method as method_claims
 from mechanisms import METHODS
 
 MANY_CLASSES = {"label_direct", "label_probe", "label_inversion"}
-ON_SYSTEMS_ALONE = {"label_served"}
+ON_SYSTEMS_ALONE = {"label_groups", "label_served"}
 LONG = {
     "feature_hijacking",
     "label_completion",

@@ -18,7 +18,7 @@ from dpzv_audit.data import load
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.evidence.auditing import system_outcome
 from dpzv_audit.evidence.bounding import AuditPlan
-from dpzv_audit.games.messages import PublicLabels, heard_in, turns
+from dpzv_audit.games.messages import NUMBERS, VOTES, PublicLabels, heard_in, turns
 from dpzv_audit.games.system import SystemGame, fitted_score, play, public_labels, system_game
 from dpzv_audit.systems.rehearsal import SystemCapabilities
 from dpzv_audit.systems.run import SystemConfig, method_of
@@ -50,7 +50,8 @@ def game_of(train, dataset=None, *, stated=None, **options):
     data = dataset or table()
     system = System("mine", train, stated=stated)
     task = Task.of(data)
-    method = method_of(system, SystemCapabilities(simulated=False, told={1: frozenset({"gradient"})}), task)
+    told = frozenset({"groups" if getattr(train, "func", train) is leaves else "gradient"})
+    method = method_of(system, SystemCapabilities(simulated=False, told={1: told}), task)
     seed = options.pop("seed", 0)
     return SystemGame(Training(method=method, config=SystemConfig(), dataset=data, seed=seed), **options)
 
@@ -72,11 +73,20 @@ def randomised_response(task, record, seed, *, epsilon=1.0):
     send(task, record, (2.0 * (task.labels ^ lie) - 1.0)[:, None])
 
 
+def leaves(task, record, seed, *, epsilon=1.0):
+    """Four trees of two leaves, to one of which randomised response sends each label: the bound is tight for one."""
+    rng = np.random.default_rng(seed)
+    lie = rng.random((4, task.records)) < 1.0 / (1.0 + np.exp(epsilon / 4.0))
+    for number, wrong in enumerate(lie):
+        record.sent(number, 0, 1, "groups", task.labels ^ wrong, np.arange(task.records))
+
+
 KNOWN = {
     "frozen top": (gaussian, epsilon_from_mu(2.0 / 2.0, DELTA)),
     "top moved by noised rows": (partial(gaussian, rounds=2), epsilon_from_mu(np.sqrt(2.0) * 2.0 / 2.0, DELTA)),
     "much noise": (partial(gaussian, sigma=40.0), epsilon_from_mu(2.0 / 40.0, DELTA)),
     "randomised response": (randomised_response, 1.0),
+    "leaves by randomised response": (leaves, 1.0),
 }
 
 
@@ -177,6 +187,28 @@ def test_given_labels_are_no_coins():
     assert len(played.in_scores) == coins[plays].sum()
 
 
+def test_half_of_the_labels_are_given_where_clients_are_told_who_shares_a_node():
+    game = game_of(leaves)
+    assert game.given == RECORDS // 2
+    public, coins = game.dealt(0)
+    assert np.bincount(public.given[public.given >= 0]).tolist() == [RECORDS // 4] * 2
+    heard = heard_in(game.trained(0, public, coins), public, 2)
+    assert list(heard) == ["groups"]
+    assert heard["groups"].numbers.shape == (RECORDS, len(VOTES))
+    assert turns([heard, heard]) == ""
+
+
+@pytest.mark.parametrize("classes", [2, 10])
+def test_leaves_of_one_class_tell_every_coin(classes):
+    def pure(task, record, seed):
+        apart = np.random.default_rng(seed).integers(2, size=task.records)
+        record.sent(0, 0, 1, "groups", 2 * task.labels + apart, np.arange(task.records))
+
+    bound = certified(system_game(game_of(pure, table(400, classes)), trainings=2, fit_trainings=2))
+    assert bound.ceiling > 5.0
+    assert 0.8 * bound.ceiling < bound.epsilon_lower <= bound.ceiling
+
+
 def logits(task, record, seed):
     """A server that sums: a record's gradient is softmax - one-hot, which names its label."""
     send(task, record, 1.0 / task.classes - np.eye(task.classes)[task.labels])
@@ -224,6 +256,7 @@ def test_numbers_of_a_record_do_not_turn_with_the_model(rng):
     )
     (name,) = plain
     assert name == "gradient from 0 to 1"
+    assert plain[name].numbers.shape == (60, NUMBERS)
     assert np.allclose(plain[name].numbers, turned[name].numbers)
     assert np.ptp(plain[name].numbers, axis=0).astype(bool).sum() > 20
     assert not np.allclose(plain[name].raw, turned[name].raw)

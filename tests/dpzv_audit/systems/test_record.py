@@ -387,3 +387,16 @@ def test_a_name_that_comes_again_before_a_spill_has_its_last_numbers():
     for name, number in (("m0", 10), ("m1", 11), ("m1", 21), ("m2", 22)):
         tensors.add(name, np.full(4, number, np.float32))
     assert [float(tensors[name][0]) for name in ("m0", "m1", "m2")] == [10.0, 21.0, 22.0]
+
+
+def test_groups_are_whole_numbers_about_records(record):
+    record.sent(0, 0, 1, "groups", np.array([4, -1, 3, 4]), IDS)
+    record.sent(0, 0, 1, "groups", np.array([[4.0, 0.0], [-1.0, 1.0], [3.0, 1.0], [4.0, 2.0]]), IDS)
+    assert [numbers.shape for numbers in of(record, "groups")] == [(4,), (4, 2)]
+    where = "'groups' of round 1 from party 0 to party 1"
+    with refused(f"{where} holds 0.5; use whole numbers: the node of each record, -1 for none"):
+        record.sent(1, 0, 1, "groups", np.array([1.0, 0.5, 3.0, 2.0]), IDS)
+    with refused(f"{where} has no ids"):
+        record.sent(1, 0, 1, "groups", np.array([1, 2]))
+    with refused("did you mean 'groups'"):
+        record.sent(1, 0, 1, "group", np.array([1, 2]), IDS[:2])

@@ -1,0 +1,185 @@
+"""Labels from who shares the nodes of trees with records of known labels, in federations of trees.
+
+SecureBoost (Cheng et al., IEEE Intelligent Systems 2021) encrypts gradients, but clients are told which records are in
+each node, so that they can sum over them. A node is split so that labels differ between its children: records that
+often share one have like labels. How often two records share a node, each node counted by one over its size, is a
+kernel (of random forests: Scornet, IEEE Transactions on Information Theory 2016), and a ridge regression on it lets
+known records vote.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from dpzv_audit.systems.messages import GROUPS
+from dpzv_audit.systems.record import Recorder
+from dpzv_audit.systems.run import prepared
+from dpzv_audit.systems.system import System
+from dpzv_audit.systems.task import Task
+from mechanisms.core.channel import Message, View
+from mechanisms.core.context import TrainingData
+
+from ..core.knowledge import FewLabels, Knowledge, OwnFeatures
+from ..core.metrics import Floats, Ints
+from ..core.setting import ATTACKER, COLLUDING, AttackSetting
+from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
+from .binary import seen_alike
+from .completion import others
+from .denoised import mounted
+from .learners import by_regression, by_spreading
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+OWN = {"regression on own features": by_regression, "label spreading on own features": by_spreading}
+"""Learners that read the client's own features with the same labels, by the names of their baselines."""
+POWER = 0.5
+"""A node of n records counts n^-power for each of them: their kernel is 1 / n."""
+RIDGE = 1.0
+"""Penalty, as a share of a record's mean kernel with itself."""
+
+
+@dataclass(frozen=True, eq=False)
+class Nodes:
+    """Nodes of trees as one column each: their `members` (N, nodes), in ones, and how many each has, `sizes` (nodes,).
+
+    A record that no message is about is in none.
+    """
+
+    members: "csr_matrix[Any]"
+    sizes: Ints
+
+    @classmethod
+    def of(cls, messages: Sequence[Message], training: int, records: int) -> "Nodes":
+        """Return the nodes that messages of kind `groups` tell of, in one of the trainings of their stack."""
+        from scipy.sparse import csr_matrix
+
+        rows = [np.zeros(0, np.int64)]
+        columns = [np.zeros(0, np.int64)]
+        sizes = [np.zeros(0, np.int64)]
+        count = 0
+        for message in messages:
+            if message.ids is None:
+                continue
+            ids = message.ids[training].cpu().numpy()
+            for numbers in message.payload[training].flatten(1).T.cpu().numpy():
+                told = (ids >= 0) & (numbers >= 0)
+                names, nodes, members = np.unique(numbers[told], return_inverse=True, return_counts=True)
+                rows.append(ids[told])
+                columns.append(count + nodes)
+                sizes.append(members)
+                count += len(names)
+        places = np.concatenate(rows), np.concatenate(columns)
+        ones = np.ones(len(places[0]))
+        return cls(csr_matrix((ones, places), shape=(records, count)), np.concatenate(sizes))
+
+    @property
+    def seen(self) -> Ints:
+        """Return in how many nodes each record is, (N,)."""
+        return np.asarray(np.diff(self.members.indptr))
+
+    def votes(self, known: Ints, labels: Ints, classes: int, *, power: float = POWER, ridge: float = RIDGE) -> Floats:
+        """Return how likely each class is of each record, (N, classes), by `labels` (n,) of the `known` records (n,).
+
+        Ridge regression of one-hot labels on nodes, each by its size to the `power`: a class's share among known
+        records where nothing is told. `ridge` is the penalty, as a share of a record's mean kernel with itself.
+        """
+        from scipy.sparse import diags
+        from sklearn.linear_model import Ridge
+
+        one_hot = np.eye(classes)[labels]
+        rows = (self.members @ diags(self.sizes.astype(float) ** -power)).tocsr()
+        scale = rows.multiply(rows).sum() / max(rows.shape[0], 1)
+        if not scale:
+            return np.tile(one_hot.mean(0), (rows.shape[0], 1))
+        model = Ridge(alpha=ridge * scale, solver="sparse_cg", tol=1e-5).fit(rows[known], one_hot)
+        return np.asarray(model.predict(rows)).reshape(-1, classes)
+
+
+def infer(view: View, known: Knowledge) -> LabelGuesses:
+    """Let records of known labels vote on those with which they share nodes."""
+    few = known.granted(FewLabels)
+    messages = [message for message in view.messages if message.kind == GROUPS]
+    votes = []
+    seen = []
+    for place, (ids, labels) in enumerate(zip(few.ids.cpu().numpy(), few.labels.cpu().numpy(), strict=True)):
+        nodes = Nodes.of(messages, place, known.records)
+        votes.append(nodes.votes(ids, labels, known.classes))
+        seen.append(nodes.seen)
+    scores = torch.from_numpy(np.stack(votes)).to(few.ids.device)
+    count = torch.from_numpy(np.stack(seen)).to(few.ids.device)
+    records = seen_alike(count.scatter(1, few.ids, 0), known)
+    # Of two classes scores of one alone are ranked: each is compared with the other.
+    return LabelGuesses.about(records, scores - scores.mean(2, keepdim=True))
+
+
+def own_features(data: TrainingData, setting: AttackSetting) -> tuple[OwnFeatures, ...]:
+    """Return the features of those who look; a transcript holds none."""
+    if not setting.method.capabilities.repeatable:
+        return ()
+    return tuple(OwnFeatures(data.features[client - 1]) for client in setting.looks.clients)
+
+
+def by_own_features(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
+    """Return what own features say, read with the same labels by regression and by label spreading."""
+    blocks = [own.features for own in known.grants if isinstance(own, OwnFeatures)]
+    # Token ids are no features to compare.
+    if not blocks or not all(block.is_floating_point() for block in blocks):
+        return {}
+    few = known.granted(FewLabels)
+    rows = torch.cat([block.flatten(1) for block in blocks], 1).expand(len(known.replicas), -1, -1)
+    records = others(few.ids, known.records)
+    baselines = {}
+    for name, learn in OWN.items():
+        shares = torch.nan_to_num(learn(rows, rows[:, :0], few, known)[0]).to(few.ids.device)
+        baselines[name] = LabelGuesses.about(records, shares - shares.mean(2, keepdim=True))
+    return baselines
+
+
+def groups_told(setting: AttackSetting) -> str | None:
+    """Need a client that is told which records share nodes."""
+    capabilities = setting.method.capabilities
+    if capabilities.simulated:
+        return "a built-in method tells no client which records share nodes of a tree; a system or a transcript may"
+    if setting.adversary == COLLUDING and len(setting.parties) == 1:
+        return "one client alone exchanges messages and cannot collude"
+    if GROUPS in setting.told:
+        return None
+    m = setting.client
+    if capabilities.repeatable:
+        return (
+            f'it tells client {m} no groups; record.sent(round, 0, {m}, "groups", nodes, ids) where records are split'
+        )
+    return f"the transcript holds no 'groups' to client {m}, who looks; record them"
+
+
+def by_leaves(task: Task, record: Recorder, seed: int) -> None:
+    """Tell client 1 the leaves of four trees, each of records of one class."""
+    draws = np.random.default_rng(seed)
+    for tree in range(4):
+        leaves = 4 * task.labels + draws.integers(4, size=task.records)
+        record.sent(tree, 0, ATTACKER, GROUPS, leaves, np.arange(task.records))
+
+
+def on_pure_leaves(setting: AttackSetting) -> AttackSetting:
+    """Return the same attack on trees whose leaves hold records of one class."""
+    method, config = prepared(System("by_leaves", by_leaves), setting.dataset, setting.seed)
+    return replace(setting, method=method, config=config, adversary="client", clients=(), trials=1)
+
+
+SPEC = AttackSpec(
+    name="label_groups",
+    summary="labels from who shares nodes of trees with records of known labels, as SecureBoost tells its clients",
+    adversaries=("client", COLLUDING),
+    infer=infer,
+    mounted_by=mounted,
+    goal=Goal(
+        Positive("trees whose leaves hold records of one class: must be 0.95 at least", on_pure_leaves, 0.95),
+        baselines=by_own_features,
+    ),
+    needs=Needs(conditions=(groups_told,), one_view=True, reads=(GROUPS,)),
+    setup=Setup(options={"known_share": 0.1}, few_labels=True, grants=own_features),
+)
