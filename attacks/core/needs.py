@@ -39,7 +39,7 @@ def mail(setting: AttackSetting) -> str | None:
     """Need a server that answers the client that looks about records by their ids."""
     if setting.method.capabilities.simulated or setting.told & {"gradient", "prediction", "scalar", "losses"}:
         return None
-    return "its server sends a client nothing about records; record.cut where embeddings leave records both ways"
+    return "its server sends a client no answer about records; record.cut where embeddings leave records both ways"
 
 
 def served(setting: AttackSetting) -> str | None:

@@ -66,7 +66,8 @@ class Nodes:
                 continue
             ids = message.ids[training].cpu().numpy()
             for numbers in message.payload[training].flatten(1).T.cpu().numpy():
-                told = (ids >= 0) & (numbers >= 0)
+                # FATE numbers leaves downwards from -2.
+                told = (ids >= 0) & (numbers != -1)
                 names, nodes, members = np.unique(numbers[told], return_inverse=True, return_counts=True)
                 rows.append(ids[told])
                 columns.append(count + nodes)

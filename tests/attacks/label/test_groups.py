@@ -46,7 +46,7 @@ def test_records_take_the_class_of_those_with_which_they_share_nodes():
     tree = groups([0, 0, 0, 1, 1, 1, -1, 5], [0, 1, 2, 3, 4, 5, 6, -1])
     found, _ = guessed([tree], {0: 0, 3: 1}, records=8)
     assert found == {1: 0, 2: 0, 4: 1, 5: 1}
-    several, _ = guessed([groups([2, 2, 7, 7, 1, 1])], {0: 0, 2: 2, 4: 1}, records=6, classes=3)
+    several, _ = guessed([groups([2, 2, -7, -7, 1, 1])], {0: 0, 2: 2, 4: 1}, records=6, classes=3)
     assert several == {1: 0, 3: 2, 5: 1}
 
 

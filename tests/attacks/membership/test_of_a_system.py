@@ -115,7 +115,7 @@ def test_what_a_system_lacks_is_said_with_the_line_that_unlocks_it():
     def one_way(task, record, seed):
         record.sent(0, 1, 0, "embeddings", task.features[0][:, :3] * task.labels[:, None], range(task.records))
 
-    with refused(r"sends a client nothing about records; record\.cut where embeddings leave"):
+    with refused(r"sends a client no answer about records; record\.cut where embeddings leave"):
         mounted("membership_lira", System("one_way", one_way), "client")
     with refused(r"predict answers int64 of shape .*; return scores"):
         mounted(

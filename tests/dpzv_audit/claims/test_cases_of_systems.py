@@ -125,7 +125,7 @@ def test_one_upload_tells_clients_nothing_and_the_server_all_features(folder_of,
     done = cli(f"{VERIFY} --json --quiet --max-trials 8")
     *_, line = done.err.splitlines()
     assert done.code == 2
-    assert "its server sends a client nothing about records" in line
+    assert "its server sends a client no answer about records" in line
     assert line.endswith('A claim about the features that its server learns has adversary = "server"')
     (folder / "claims.toml").write_text(ONE_SHOT.format('adversary = "server"'))
     (entry,) = cli.answer(f"{VERIFY} --max-trials 12", code=1)["claims"]
