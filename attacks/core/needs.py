@@ -64,9 +64,19 @@ def own_protocol(setting: AttackSetting) -> str | None:
 
 
 def uploads_of(attacked: Callable[[AttackSetting], int]) -> Condition:
-    """Need embeddings at the server of the client that is `attacked`, of one width, whose records are known."""
+    """Need embeddings at the server of the client that is `attacked`, of one width, whose records are known.
 
-    return lambda setting: why_unread(setting, attacked(setting))
+    And its features, which known records have, and which success is compared with.
+    """
+
+    def need(setting: AttackSetting) -> str | None:
+        client = attacked(setting)
+        why = why_unread(setting, client)
+        if why is None and client in setting.method.capabilities.featureless:
+            return f"a transcript holds no features of client {client}; ‹features› {client}=FILE gives them"
+        return why
+
+    return need
 
 
 def why_unread(setting: AttackSetting, client: int) -> str | None:

@@ -36,6 +36,7 @@ from .mount import (
     PAIRED,
     RAW,
     READS,
+    RECORDED,
     UNTRAINED,
     as_sent,
     embeddings_shown,
@@ -44,6 +45,7 @@ from .mount import (
     other_records,
     others_than,
     reach_of,
+    recorded_control,
     side_by_side,
     stand_ins,
     with_more,
@@ -191,6 +193,17 @@ def mount_attribute(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         **references(setting, attribute, run.view, run.known, run.trained),
         CHANCE: by_chance(attribute, inferred, some, run.known),
     }
+    if not setting.method.capabilities.repeatable:
+        test = by_pairing(scored.ranks[:PAIRED], scored.truth[:PAIRED], stream(setting.seed, Purpose.CONTROL, 1))
+        ids = inferred.ids
+        control = recorded_control(
+            spec,
+            setting,
+            test,
+            len(ids),
+            lambda order: score(attribute, replace(inferred, ids=ids[order]), confidence).success.value,
+        )
+        return replace(outcome, measures=measures, controls={"permuted_records": control}, no_game=RECORDED)
     at_once = run.at_once
     del run  # the messages of the control's trainings take as much memory again
     again, pairing = other_records(spec, setting, some.ids, at_once)
@@ -372,6 +385,14 @@ def attacked_client(setting: AttackSetting, attribute: Attribute | None = None) 
     return attribute.holder if target == HOLDER else client_named(setting.dataset, target)
 
 
+def whom(setting: AttackSetting) -> int:
+    """Return the client whose embeddings are attacked, also where there is no such attribute."""
+    try:
+        return attacked_client(setting)
+    except InputError:
+        return client_named(setting.dataset, str(SPEC.own_options(setting)["target"]))
+
+
 def targets_of_attribute(setting: AttackSetting) -> tuple[int, ...]:
     """Return the clients of which one is attacked: none where an attribute is named, whose holder is."""
     return open_targets(setting) if SPEC.own_options(setting)["attribute"] == AUTO else ()
@@ -462,7 +483,8 @@ SPEC = AttackSpec(
         Positive("a coin beside four numbers at client 1: must be 0.9 at least", planted, 0.9), reveals="features"
     ),
     needs=Needs(
-        conditions=(embeddings_shown, attribute_to_infer, needs.uploads_of(attacked_client), needs.one_batch_size),
+        conditions=(embeddings_shown, needs.uploads_of(whom), attribute_to_infer, needs.one_batch_size),
+        one_view=True,
         reads=READS,
     ),
     setup=Setup(

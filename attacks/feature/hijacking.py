@@ -185,7 +185,9 @@ SPEC = replace(
     adversaries=("malicious-server",),
     mounted_by=mount_hijacking,
     needs=replace(
-        inversion.SPEC.needs, conditions=(needs.own_protocol, gradients_followed, *inversion.SPEC.needs.conditions[1:])
+        inversion.SPEC.needs,
+        conditions=(needs.own_protocol, gradients_followed, *inversion.SPEC.needs.conditions[1:]),
+        one_view=False,
     ),
     setup=replace(
         inversion.SPEC.setup,

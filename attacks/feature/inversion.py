@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dpzv_audit.base.errors import InputError
-from dpzv_audit.base.findings import Interval
+from dpzv_audit.base.findings import Control, Interval
 from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.files import check_memory
 from dpzv_audit.data.vertical import VerticalDataset, take
@@ -34,7 +34,7 @@ from ..core.setting import AttackSetting
 from ..core.spec import AttackOutcome, AttackSpec, DoesNotApply, Goal, Needs, Option, Pictures, Positive, Setup
 from .decoders import Decoder, best_decoder
 from .enumeration import candidates, enumerated, too_many
-from .mount import PAIRED, RAW, UNTRAINED, memory_of_messages, reach_of, stand_ins
+from .mount import PAIRED, RAW, RECORDED, UNTRAINED, memory_of_messages, reach_of, recorded_control, stand_ins
 from .quality import GROUPS, PSNR, SSIM, Truth
 from .uploads import READ, UploadWatch, open_targets, sent_embeddings, target_of
 
@@ -110,6 +110,10 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         **references(setting, run.known, run.trained),
         CHANCE: by_chance(dataset, scored, run.known),
     }
+    if not setting.method.capabilities.repeatable:
+        return replace(
+            outcome, measures=measures, controls={"permuted_records": permuted(spec, setting, scored)}, no_game=RECORDED
+        )
     again_at_once = run.at_once
     del run  # the messages of the control's trainings take as much memory again
     # An order of its own for each method: controls of several methods that shared one would share its luck.
@@ -128,6 +132,22 @@ def mount_features(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         test=by_pairing(against.directions, truth, stream(setting.seed, Purpose.CONTROL, 1, own)),
     )
     return replace(outcome, measures=measures, controls={"other_records": control}, at_once=again.at_once)
+
+
+def permuted(spec: AttackSpec, setting: AttackSetting, scored: "Scored") -> Control:
+    """Return the control of one recorded training: its guesses, held against the client's records in another order."""
+    truth = Truth.of(own_block(setting), scored.ids)
+    real = truth.real - truth.mean
+    about = scored.first.features.numpy() - truth.mean
+    norms = max(float(np.linalg.norm(about) * np.linalg.norm(real)), 1e-300)
+    paired = len(scored.directions)
+    return recorded_control(
+        spec,
+        setting,
+        by_pairing(scored.directions, real[:paired], stream(setting.seed, Purpose.CONTROL, 1)),
+        len(real),
+        lambda order: float((about * real[order]).sum() / norms),
+    )
 
 
 def trained_under(spec: AttackSpec, setting: AttackSetting) -> AttackedRun:
@@ -274,6 +294,7 @@ SPEC = AttackSpec(
     ),
     needs=Needs(
         conditions=(needs.uploads_of(target_of), features_to_fit, needs.one_batch_size),
+        one_view=True,
         reads=("table", "embeddings"),
         reads_of=lambda setting: (target_of(setting),),
     ),

@@ -30,6 +30,7 @@ from .mount import (
     BOTH,
     LABEL,
     READS,
+    RECORDED,
     UNTRAINED,
     as_sent,
     embeddings_shown,
@@ -38,6 +39,7 @@ from .mount import (
     other_records,
     others_than,
     reach_of,
+    recorded_control,
     side_by_side,
     stand_ins,
     with_more,
@@ -176,6 +178,12 @@ def mount_linkage(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         **references(setting, some, truth, run.trained),
         CHANCE: by_chance(linked.first, some, truth, run.known),
     }
+    if not setting.method.capabilities.repeatable:
+        guesses = scored.linked
+        test = by_pairing(guesses, np.eye(count), stream(setting.seed, Purpose.CONTROL, 1))
+        every = np.arange(count)
+        control = recorded_control(spec, setting, test, count, lambda order: float(guesses[every, order].mean()))
+        return replace(outcome, measures=measures, controls={"permuted_records": control}, no_game=RECORDED)
     at_once = run.at_once
     del run  # the messages of the control's trainings take as much memory again
     again, pairing = other_records(spec, setting, some.known, at_once)
@@ -344,7 +352,8 @@ SPEC = AttackSpec(
         Positive("eight random numbers, embeddings of 32: must be 0.8 at least", planted, 0.8), reveals="features"
     ),
     needs=Needs(
-        conditions=(embeddings_shown, records_to_link, needs.uploads_of(target_of), needs.one_batch_size),
+        conditions=(embeddings_shown, needs.uploads_of(target_of), records_to_link, needs.one_batch_size),
+        one_view=True,
         reads=READS,
     ),
     setup=Setup(

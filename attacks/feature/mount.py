@@ -3,14 +3,14 @@
 The server is sent every client's embeddings; clients see others' where the server passes them on.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from zlib import crc32
 
 import numpy as np
 import torch
 
-from dpzv_audit.base.findings import Interval
+from dpzv_audit.base.findings import Control, Interval
 from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.vertical import take
 from mechanisms.core.channel import SERVER, View
@@ -19,6 +19,7 @@ from mechanisms.core.federation import architectures_of, pretrained
 from mechanisms.core.replicas import ParameterStack, embeddings_of, evaluator_for
 
 from ..core import needs
+from ..core.controls import ChanceTest
 from ..core.knowledge import Knowledge, ServerLabels
 from ..core.metrics import Floats, Ints
 from ..core.run import AttackedRun, attacked_run
@@ -33,6 +34,12 @@ UNTRAINED = "of an untrained client, in the clear"
 RAW = "of raw features"
 # Records, at most, whose pairing with what is guessed of them is permuted.
 PAIRED = 1000
+# Random orders of the records that a recorded training's guesses are held against.
+ORDERS = 200
+PERMUTED = (
+    "records in another order, against the same guesses: the mean; p is how often they do as well as the true one"
+)
+RECORDED = "a recorded training cannot be repeated on records dealt by coins, which a certified epsilon needs"
 READS = ("table", "embeddings", LABELS)
 """Kinds of messages that attacks on features read."""
 
@@ -142,6 +149,39 @@ def other_records(
     return again, stream(setting.seed, Purpose.CONTROL, 1, own)
 
 
+def recorded_control(
+    spec: AttackSpec, setting: AttackSetting, test: ChanceTest, count: int, success: Callable[[Ints], float]
+) -> Control:
+    """Return the control of one recorded training, which cannot be repeated on other records.
+
+    The guesses stay, and the records that they are about are permuted.
+
+    Args:
+        spec: The attack.
+        setting: Its setting.
+        test: The test by pairing guesses with records at random.
+        count: How many records were guessed.
+        success: Returns the success where the i-th guess is held against the record at place `order[i]`.
+    """
+    generator = stream(setting.seed, Purpose.CONTROL, 0, crc32(spec.name.encode()))
+    under_others = [success(generator.permutation(count)) for _ in range(ORDERS)]
+    tail = (1.0 - setting.confidence) / 2.0
+    low, high = np.quantile(under_others, (tail, 1.0 - tail)).tolist()
+    mean = float(np.mean(under_others))
+    return Control(
+        value=mean,
+        low=low,
+        high=high,
+        n=count,
+        confidence=setting.confidence,
+        what=PERMUTED,
+        kind="permutation",
+        expected=mean,
+        p_value=test.p,
+        tested_by=test.by,
+    )
+
+
 def reach_of(chances: Sequence[float]) -> Interval:
     """Return the mean, least and largest success of what was fitted on known records in other orders."""
     n = len(chances)
@@ -160,7 +200,7 @@ def memory_of_messages(setting: AttackSetting, client: int = ATTACKER, *, of_all
     if not capabilities.simulated:
         # A record is in at most so many messages as one was in the rehearsal.
         own, everyone = max(capabilities.widths[client]), sum(map(max, capabilities.widths.values()))
-        often = sum(traffic.of_one for traffic in capabilities.up.values())
+        often = sum(traffic.of_one or traffic.messages for traffic in capabilities.up.values())
         reading = 8 * setting.records * (4 * everyone + 4 * int(np.prod(setting.dataset.shapes[client - 1])))
         kept = (everyone if of_all else own) * often + everyone
         return values * setting.trials * setting.records * kept + reading

@@ -127,6 +127,7 @@ def attack(
     data: DataFlags,
     transcript: Path | None = None,
     labels: Path | None = None,
+    features: list[str] | None = None,
     mount: MountFlags,
     how: TrialFlags,
     resume: bool = False,
@@ -148,6 +149,8 @@ def attack(
             docs/reference/transcript.md describes the folder.
         labels FILE: With --transcript: true labels, by record id. CSV with a column label, one number per line, or
             .npy. They score the attack, which gets only those that its threat model grants.
+        features FILE: With --transcript: features of client 1. A row for each record id: CSV with column names, or
+            .npy. They score what the server learns. 2=FILE gives those of client 2; may be given several times.
     Execution:
         resume: Continue an interrupted or failed run. Finished attacks, trial runs and chunks of the audit are
             kept; with --system every training. For one attack on a method also its trainings with its negative control,
@@ -159,11 +162,13 @@ def attack(
     flags = flags_given(ctx)
     recorded = None
     if transcript is not None:
-        recorded = TranscriptFlags(transcript, labels)
+        recorded = TranscriptFlags(transcript, labels, features or ())
         refuse(flags, sorted(set(flags) - OF_A_TRANSCRIPT), NOT_WITH_A_TRANSCRIPT)
         mount = replace(mount, trials=1)
     elif labels is not None:
         raise InputError("goes with ‹transcript› DIR alone", "labels", str(labels))
+    elif features:
+        raise InputError("goes with ‹transcript› DIR alone", "features", features[0])
     if mount.self_check:
         why = "does not go with --self-check, which runs only the controls, at its own error rate, and writes no folder"
         refuse(flags, ("runs", "chunk", "confidence", "out", *(() if of_system else ("resume",))), why)
@@ -378,7 +383,7 @@ def _table_of_all(result: AttacksResult) -> Table:
 
 OF_A_TRANSCRIPT = frozenset(
     (
-        *("transcript", "labels", "attack", "adversary", "client", "attack_set", "confidence"),
+        *("transcript", "labels", "features", "attack", "adversary", "client", "attack_set", "confidence"),
         *("self_check", "seed", "out", "device", "json", "quiet", "verbose"),
     )
 )

@@ -223,10 +223,24 @@ def _scale(item: str) -> tuple[str, float]:
 
 @dataclass(frozen=True)
 class TranscriptFlags:
-    """A recorded training to attack: the folder of its transcript, and the file with its labels."""
+    """A recorded training to attack: its folder, the file with its labels, and files with features as `M=FILE`."""
 
     folder: Path
     labels: Path | None
+    features: Sequence[str] = ()
+
+    def by_client(self, clients: int) -> dict[int, Path]:
+        """Return the files with features by client, the first where none is named; `InputError` for a wrong one."""
+        files: dict[int, Path] = {}
+        for text in self.features:
+            number, separator, name = text.partition("=")
+            client, name = (int(number), name) if separator and number.isdecimal() else (1, text)
+            if not 1 <= client <= clients:
+                raise InputError(f"use M=FILE with M in 1 to {clients}", "features", text)
+            if client in files:
+                raise InputError(f"client {client} has two files; give one", "features", text)
+            files[client] = Path(name)
+        return files
 
 
 def choose(
@@ -314,6 +328,7 @@ def _of_system(
 
 def _of_transcript(recorded: TranscriptFlags, require: Require) -> "Parts":
     """Load a recorded training and its labels; `InputError` in one line where that cannot be."""
+    from ..systems.features import ClientFeatures
     from ..systems.labels import read_labels
     from ..systems.recorded import labelled, method_of_transcript
     from ..systems.transcript import load
@@ -323,8 +338,10 @@ def _of_transcript(recorded: TranscriptFlags, require: Require) -> "Parts":
     transcript = load(recorded.folder)
     require({"top_model": transcript.manifest.top_model})
     labels = read_labels(recorded.labels, transcript.records, transcript.manifest.classes)
-    method = method_of_transcript(transcript)
-    return method, method.configure(), labelled(transcript, labels, recorded.labels)
+    files = recorded.by_client(transcript.clients)
+    features = {client: ClientFeatures.read(path, transcript.records) for client, path in files.items()}
+    method = method_of_transcript(transcript, features)
+    return method, method.configure(), labelled(transcript, labels, recorded.labels, features)
 
 
 def asks(training: "Training", adversary: str) -> bool:

@@ -222,6 +222,48 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
     return EncodedTable(path, blocks, labels, lines, identifiers)
 
 
+MOST_VALUES = 1_000
+"""Categories of a column, at most."""
+
+
+def read_features(path: Path, *, without: str) -> tuple[FloatArray, tuple[Column, ...]]:
+    """Return the rows (N, width) of a CSV file, and the columns that they encode: all but the one named `without`.
+
+    A column is of categories where its first cell is no number. These are all that it holds, so an encoding depends on
+    all rows: it is for the truth of a metric alone.
+
+    Raises `InputError` as `read_table`, and for more than 1,000 categories in a column.
+    """
+    layout = Layout()
+    check_size(path, FILE_LIMIT, hint=ADVICE)
+    rows = _rows(path, layout)
+    names = next(rows)[1]
+    kept = {name: place for place, name in enumerate(names) if name != without}
+    values: dict[str, set[str]] = {}
+    with reading(path):
+        if not kept:
+            raise ValueError(f"has no column but {without!r}; use at least one feature")
+        for number, (line, row) in enumerate(rows):
+            if number == 0:
+                values = {name: set() for name, place in kept.items() if not _is_number(row[place])}
+            for name, found in values.items():
+                found.add(intern(row[kept[name]]))
+                if len(found) > MOST_VALUES:
+                    raise ValueError(f"line {line}, column {name!r}: is category {len(found):,}; leave the column out")
+    columns = tuple(
+        CategoryColumn(name, tuple(sorted(values[name]))) if name in values else NumberColumn(name) for name in kept
+    )
+    table = read_table(path, layout, columns, names[0])
+    return np.hstack([table.blocks[name] for name in kept]), columns
+
+
+def _is_number(cell: str) -> bool:
+    with suppress(ValueError):
+        NumberColumn("").encode([cell])
+        return True
+    return False
+
+
 def _check_features(rows: int, width: int, free: int | None) -> None:
     needed = 4 * rows * width
     loading = rows * (LOADING * 4 * width + ROW_BYTES)

@@ -13,6 +13,7 @@ from attacks.core import needs
 from attacks.core.setting import AttackSetting
 from attacks.core.spec import DoesNotApply
 
+from ..base.errors import with_options
 from ..base.files import LARGEST_STATE, read_plain
 from ..base.findings import LEAST_TRAININGS
 from ..base.store import Store, verified
@@ -20,7 +21,7 @@ from ..results import AttackResult, AttacksResult, Cell, CellKey, read
 from ..statistics.panel import Panel
 from .bounding import AuditPlan, Reporter, silent
 from .choosing import Attack, lacking, possible, target_in
-from .games import FEATURES, features_unread, voids_of
+from .games import features_unread, voids_of
 from .matrix import measured_cell, negative_controls
 from .sections import provenance
 from .sentences import said
@@ -91,11 +92,14 @@ def attacks_result(
     controls = negative_controls(measured)
     sentence = said("attacks", base.method.name, measured, len(apply), each, base.confidence, controls, LEAST_TRAININGS)
     missing = [void.words for void in voids_of(base.method, base.dataset.clients, needs.READ)]
-    if not base.method.capabilities.simulated:
-        missing += base.method.capabilities.not_made
-        if base.method.capabilities.lengths_tell:
+    capabilities = base.method.capabilities
+    if not capabilities.simulated:
+        missing += capabilities.not_made
+        if capabilities.lengths_tell:
             missing.append(LENGTHS)
-        missing += features_unread(base, looked) if looked else [FEATURES]
+        unread = features_unread(base, looked)
+        # What nobody looked at for want of a file comes first: its owner may have it.
+        missing = [*unread, *missing] if capabilities.featureless else [*missing, *unread]
     sentence += "".join(f" Not tested: {words}." for words in missing)
     everything = AttacksResult(
         sentence=sentence,
@@ -124,4 +128,4 @@ def _read_result(path: Path) -> AttackResult:
 
 
 def _without(key: CellKey, why: str) -> Cell:
-    return Cell(**key.to_json(), state="does not apply", reason=why)
+    return Cell(**key.to_json(), state="does not apply", reason=with_options(why))

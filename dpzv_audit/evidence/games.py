@@ -24,6 +24,7 @@ from ..games.scores import GameScores
 from ..games.transcript import SimulatedTrials
 from ..statistics.panel import PLANNED_SHARE, SIMULATED_SHARE, TRAINED_SHARE
 from .gathering import Pool, Stage, Subject, one_stage, two_stages
+from .sentences import said
 from .verdict import NO_NOISE, NO_RELEASE, NOT_RELEASED, Theory
 
 T = TypeVar("T")
@@ -176,14 +177,20 @@ FEATURES = "no attack looked at what the server learns about features"
 
 
 def features_unread(setting: AttackSetting, looked: Collection[int | None]) -> tuple[str, ...]:
-    """Return what clients of a system send that no attack on features read: these `looked` at some clients."""
-    method = setting.method
-    words = []
-    for client in setting.everyone:
-        if client not in looked:
-            why = needs.why_unread(setting, client)
+    """Return what no attack on features read of what clients of a system, or a transcript, send.
+
+    Those attacks `looked` at some clients.
+    """
+    capabilities = setting.method.capabilities
+    others = {m: needs.why_unread(setting, m) for m in setting.everyone if m not in looked}
+    unfeatured = [m for m, why in others.items() if why is None and m in capabilities.featureless]
+    words = [said("unfeatured", unfeatured)] if unfeatured else []
+    if not looked:
+        return tuple(words) or (FEATURES,)
+    for client, why in others.items():
+        if client not in unfeatured:
             words.append(f"no attack on features applies: {why}" if why else f"features of client {client}")
-    kinds = sorted(set(method.capabilities.up) - {"table", "embeddings"})
+    kinds = sorted(set(capabilities.up) - {"table", "embeddings"})
     if kinds:
         words.append(f"no attack looked for features in messages of kind {', '.join(kinds)}")
     return tuple(words)

@@ -16,7 +16,7 @@ from mechanisms.core.defence import defended
 from mechanisms.core.training import NoiseSource, Progress, train_in_stacks
 
 from ..base.errors import InputError, check_count, check_positive, check_probability
-from ..base.findings import LEAST_TRAININGS, adversary_named
+from ..base.findings import LEAST_TRAININGS, adversary_named, damage
 from ..base.signals import TRIAL_SECONDS
 from ..base.store import Store
 from ..data import load
@@ -212,8 +212,11 @@ def attack_result(
 
         def success(of: AttackSetting) -> float:
             # What a client finds in one recorded training is the same without the controls and others' messages.
-            alone = replace(of, method=seen_by(of.method, of.client), pilot=True, with_positive=False)
-            return spec.mount(alone).success.value
+            alone = replace(of, pilot=True, with_positive=False)
+            if of.looks.clients:
+                alone = replace(alone, method=seen_by(of.method, of.client))
+            outcome = spec.mount(alone)
+            return damage(outcome.success.value, outcome.chance)
 
         worst = max(settings, key=success)
         return attacked_result(spec, replace(worst, confidence=each), replace(audit, confidence=each))
@@ -296,8 +299,9 @@ def _required(spec: AttackSpec) -> str:
 def _who(setting: AttackSetting, tried: Sequence[Tried]) -> str:
     """Return who looks in words, with the client where pilots said which, or which is attacked."""
     target = target_in(setting)
-    if tried and target is not None:
-        return f"{setting.adversary} (on client {target} of {setting.dataset.clients}, chosen in a trial run)"
+    if target is not None and not setting.method.capabilities.simulated:
+        how = ", chosen in a trial run" if tried else ""
+        return f"{setting.adversary} (on client {target} of {setting.dataset.clients}{how})"
     if not tried or len(setting.parties) > 1:
         return setting.adversary
     return f"{setting.adversary} (no. {setting.client} of {setting.dataset.clients}, chosen in a trial run)"

@@ -1,6 +1,6 @@
 """A transcript as a method: attacks read the messages of the recorded training, which cannot be repeated."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,8 +13,9 @@ from mechanisms.core.method import MethodSpec, Protection, no_noise
 
 from ..data.files import file_digest
 from ..data.vertical import Records, VerticalDataset
+from .features import ClientFeatures
 from .messages import with_ids
-from .rehearsal import apart, nameless, told_to_clients
+from .rehearsal import apart, nameless, told_to_clients, uplink, widths_of
 from .run import SystemConfig, SystemRun
 from .stated import UNSTATED
 from .system import Played
@@ -51,10 +52,14 @@ def seen_by(method: MethodSpec, client: int) -> MethodSpec:
     return replace(method, run=partial(SystemRun, alone, {}))
 
 
-def method_of_transcript(transcript: Transcript) -> MethodSpec:
-    """Return a recorded training as a method, by the name `transcript:` and that of its folder."""
+def method_of_transcript(transcript: Transcript, featured: Collection[int] = ()) -> MethodSpec:
+    """Return a recorded training as a method, by the name `transcript:` and that of its folder.
+
+    The features of the clients that are `featured` are known, to score attacks on them.
+    """
     name = transcript.folder.resolve().name
     kinds = told_to_clients(transcript.messages, transcript.clients)
+    sent = with_ids(transcript.messages, transcript.tensors)
     capabilities = Capabilities(
         simulated=False,
         repeatable=False,
@@ -63,8 +68,11 @@ def method_of_transcript(transcript: Transcript) -> MethodSpec:
         public_ids=transcript.manifest.public_ids,
         encrypted=transcript.manifest.encrypted,
         apart=apart(transcript.messages, transcript.clients),
+        featureless=frozenset(range(1, transcript.clients + 1)).difference(featured),
+        up=uplink(sent, transcript.tensors),
+        widths=widths_of(sent, transcript.tensors, transcript.records),
         telling=kinds,
-        nameless=nameless(with_ids(transcript.messages, transcript.tensors), kinds),
+        nameless=nameless(sent, kinds),
     )
     protection = Protection(words=UNSTATED)
     return MethodSpec(
@@ -80,22 +88,33 @@ def method_of_transcript(transcript: Transcript) -> MethodSpec:
     )
 
 
-def labelled(transcript: Transcript, labels: NDArray[np.int64], path: Path) -> VerticalDataset:
-    """Return the data that a recorded training is scored against: its `labels` (N,), read from `path`.
+def labelled(
+    transcript: Transcript,
+    labels: NDArray[np.int64],
+    path: Path,
+    features: Mapping[int, ClientFeatures] | None = None,
+) -> VerticalDataset:
+    """Return the data that a recorded training is scored against: its `labels` (N,), read from `path`, and `features`.
 
-    A transcript holds no features. A column of zeros for each client stands in their place, which positive controls
-    alone train on: attacks that read a client's own features need its model as well, and do not apply.
+    A transcript holds no features. A column of zeros stands in the place of those of a client that are not given,
+    which positive controls alone train on: no attack reads them.
     """
+    features = features or {}
     rows = len(labels)
-    blocks = tuple(np.zeros((rows, 1), np.float32) for _ in range(transcript.clients))
-    held = Records(blocks, labels)
+    clients = range(1, transcript.clients + 1)
+    none = np.zeros((rows, 1), np.float32)
+    held = Records(tuple(features[m].values if m in features else none for m in clients), labels)
     files = [path, *(transcript.folder / name for name in (MANIFEST, *transcript.manifest.files))]
+    given = {f"features of client {m}/{of.path.name}": file_digest(of.path) for m, of in features.items()}
     return VerticalDataset(
         name=path.name,
         train=held,
         test=held,
         classes=transcript.manifest.classes,
-        partition="a transcript, which holds no features",
-        digests={file.name: file_digest(file) for file in files},
+        partition="; ".join(
+            ["a transcript, which holds no features", *(f"with those of client {m}" for m in features)]
+        ),
+        digests={**{file.name: file_digest(file) for file in files}, **given},
+        variables=tuple(variable for m, of in features.items() for variable in of.variables(m)),
         notes=("The training was recorded and cannot be repeated: nothing here was trained but positive controls.",),
     )

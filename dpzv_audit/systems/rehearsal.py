@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
@@ -15,7 +15,7 @@ from mechanisms.core.models import GivenModel
 
 from ..base.errors import AuditError, InputError
 from ..base.seeds import Purpose, stream
-from .messages import SERVER, UPLOADS, Recording, Sent, with_ids
+from .messages import SERVER, UPLOADS, Arrays, Recording, Sent, with_ids
 from .release_tests import Excerpt, Rehearsal
 from .system import System, classes_of, seed_of
 from .task import Part, Task
@@ -90,6 +90,7 @@ def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
         coupled = _check_ids(first.record, other, changed, where)
         not_made = _late(system, task, training_seed, relabelled.labels, first.record, where)
     telling = _telling(first.record, other, task.clients)
+    tells = frozenset().union(*(kinds for party, kinds in telling.items() if party != SERVER))
     if system.trials.folder is not None:  # the same is the first training that attacks ask for
         request = TrialRequest(labels=task.labels, rows=None, seed=training_seed, which="the rehearsal")
         arrays = digest_of(task.features, task.test_features, task.test_labels)
@@ -100,9 +101,9 @@ def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
         predicts=first.predict is not None,
         told=told,
         architectures={client: GivenModel(model) for client, model in first.clients.items()},
-        down=_traffic(sent, telling, down=True),
-        up=_traffic(sent, telling, down=False),
-        widths=_widths(sent, task.records),
+        down=_traffic(sent.messages, sent.tensors, lambda message: message.sender == SERVER and message.kind in tells),
+        up=uplink(sent.messages, sent.tensors),
+        widths=widths_of(sent.messages, first.record.tensors, task.records),
         coupled=coupled,
         named={client: _named(sent, client) for client in range(1, task.clients + 1)},
         apart=apart(first.record.messages, task.clients),
@@ -295,28 +296,34 @@ def control_flow(sent: Excerpt, other: Recording | None) -> Iterator[str]:
         yield "batches of several sizes"
 
 
-def _traffic(sent: Excerpt, telling: Mapping[int, frozenset[str]], *, down: bool) -> dict[str, Traffic]:
-    """Count the messages from the server (`down`) or to it, by kind; those from it of kinds that tell of labels."""
-    tells = frozenset().union(*(kinds for party, kinds in telling.items() if party != SERVER))
+def _traffic(messages: Iterable[Sent], tensors: Arrays, counts: Callable[[Sent], bool]) -> dict[str, Traffic]:
+    """Count by kind those messages that count."""
     by_kind = defaultdict(list)
-    for message in sent.messages:
-        if (message.kind in tells and message.sender == SERVER) if down else message.receiver == SERVER:
-            by_kind[message.kind].append(message)
+    for message in filter(counts, messages):
+        by_kind[message.kind].append(message)
     traffic = {}
-    for kind, messages in sorted(by_kind.items()):
-        ids = [sent.tensors[message.ids] for message in messages if message.ids]
-        traffic[kind] = Traffic(len(messages), int(np.bincount(np.concatenate(ids)).max()) if ids else 0)
+    for kind, some in sorted(by_kind.items()):
+        ids = [tensors[message.ids] for message in some if message.ids]
+        traffic[kind] = Traffic(len(some), int(np.bincount(np.concatenate(ids)).max()) if ids else 0)
     return traffic
 
 
-def _widths(sent: Excerpt, records: int) -> dict[int, tuple[int, ...]]:
-    """Return the widths of the rows that each client uploads about records by their ids, or about all `records`."""
+def uplink(messages: Iterable[Sent], tensors: Arrays) -> dict[str, Traffic]:
+    """Count the messages to the server by kind; they have the ids that `with_ids` gives them."""
+    return _traffic(messages, tensors, lambda message: message.receiver == SERVER)
+
+
+def widths_of(messages: Iterable[Sent], tensors: Arrays, records: int) -> dict[int, tuple[int, ...]]:
+    """Return the widths of the rows that each client uploads about records by their ids, or about all `records`.
+
+    The messages have the ids that `with_ids` gives them.
+    """
     widths = defaultdict(set)
-    for message in sent.messages:
+    for message in messages:
         if message.kind in UPLOADS and message.receiver == SERVER:
-            values = sent.tensors[message.tensor]
-            rows = len(sent.tensors[message.ids]) if message.ids else records
-            if len(values) == rows and (message.ids or values.ndim == 2):
+            values = tensors[message.tensor]
+            rows = len(tensors[message.ids]) if message.ids else records
+            if values.ndim and len(values) == rows and (message.ids or values.ndim == 2):
                 widths[message.sender].add(values.size // rows)
     return {client: tuple(sorted(found)) for client, found in widths.items()}
 

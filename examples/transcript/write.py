@@ -1,6 +1,6 @@
 """Trains a two-party logistic model in numpy and writes what its parties sent as a transcript, without the tool.
 
-    python write.py FOLDER     writes FOLDER/run (manifest.json, tensors.safetensors) and FOLDER/labels.csv
+    python write.py FOLDER     writes FOLDER/run (manifest.json, tensors.safetensors), labels.csv and bank.csv
 
 A bank (client 1) and a shop (client 2) hold twelve features each of the same 1,000 customers, a lender (party 0) which
 of them, about one in ten, defaulted. Only numpy and safetensors are needed.
@@ -64,3 +64,6 @@ manifest = {
 save_file(tensors, folder / "run" / "tensors.safetensors")
 (folder / "run" / "manifest.json").write_text(json.dumps(manifest))
 (folder / "labels.csv").write_text("label\n" + "".join(f"{label}\n" for label in labels))
+# What the bank knows, to score attacks on it: a row for each record.
+names = ",".join(f"x{number}" for number in range(1, 13))
+np.savetxt(folder / "bank.csv", blocks[0], "%.6f", delimiter=",", header=names, comments="")

@@ -28,6 +28,7 @@ class Capabilities:
         public_ids: Whether ids travelled in the clear, so that an eavesdropper knows them too.
         encrypted: Whether an eavesdropper saw lengths and times of messages alone.
         apart: Clients that exchange nothing, whose features are the label party's own.
+        featureless: Clients of a recorded training whose features nobody gave.
         told: Kinds of messages to each client of a training that is not simulated.
         architectures: Models that such a training returns, by client.
         named: How many records the messages that each client sees are about by their ids.
@@ -51,6 +52,7 @@ class Capabilities:
     public_ids: bool = False
     encrypted: bool = False
     apart: frozenset[int] = frozenset()
+    featureless: frozenset[int] = frozenset()
     told: Mapping[int, frozenset[str]] = field(default_factory=dict)
     architectures: Mapping[int, Architecture] = field(default_factory=dict)
     named: Mapping[int, int] = field(default_factory=dict)

@@ -40,7 +40,7 @@ def changed(written, tmp_path, **keys):
 def test_the_writer_knows_nothing_of_the_tool_and_writes_the_same_again(written, tool, tmp_path):
     assert "dpzv_audit" not in WRITER.read_text()
     subprocess.run([sys.executable, WRITER, tmp_path / "again"], check=True, env=tool.environment, timeout=60)
-    for name in ("run/manifest.json", "run/tensors.safetensors", "labels.csv"):
+    for name in ("run/manifest.json", "run/tensors.safetensors", "labels.csv", "bank.csv"):
         assert (tmp_path / "again" / name).read_bytes() == (written / name).read_bytes()
 
 
@@ -171,12 +171,35 @@ def test_what_does_not_go_together_is_one_line(tool, refused, written, tmp_path,
             "membership_lira",
             "it needs more than one view, and a transcript is one; a method or a system trains as often as it needs",
         ),
-        ("feature_inversion", "it needs more than one view, and a transcript is one"),
+        ("feature_inversion", "a transcript holds no features of client 1; --features 1=FILE gives them"),
     ],
 )
 def test_an_attack_that_does_not_apply_says_what_would_unlock_it(tool, refused, written, tmp_path, attack, unlocked_by):
     given = ("--transcript", "run", "--labels", "labels.csv", "--attack", attack, "--out", tmp_path)
     assert unlocked_by in refused(tool("attack", *given, cwd=written), 2)
+
+
+def test_what_the_server_learns_is_found_where_features_are_given(tool, refused, written, tmp_path):
+    """Without features that comes first among what was not tested."""
+    server = ("--adversary", "server")
+    nothing = mount(tool, written, tmp_path, "all", *server)
+    assert nothing["mounted"] == 0
+    words = "no attack looked at what the server learns about the features of client"
+    assert nothing["not_tested"] == [f"{words}s 1, 2; --features M=FILE gives those of client M"]
+    reasons = {entry["attack"]: entry["reason"] for entry in nothing["attacks"]}
+    line = "a transcript holds no features of client 1; features 1=FILE gives them"
+    assert reasons == dict.fromkeys(("feature_inversion", "attribute_inference", "record_linkage"), line)
+    found = mount(tool, written, tmp_path, "record_linkage", "--features", "bank.csv")
+    assert found["success"]["value"] > 0.2 > 0.1 > found["controls"]["permuted_records"]["value"]
+    assert found["controls"]["permuted_records"]["p_value"] <= 1e-4
+    assert found["controls"]["positive"]["value"] >= found["controls"]["positive"]["expected"]
+    assert "With records in another order it does as well with p" in found["sentence"]
+    assert "the server (on client 1 of 2)" in found["sentence"]
+    assert "records dealt by coins" in found["not_certified"]
+    wrong = ("--transcript", "run", "--labels", "labels.csv", "--features")
+    for given, rule in {"3=bank.csv": "use M=FILE with M in 1 to 2", "labels.csv": "has no column but 'label'"}.items():
+        assert rule in refused(tool("attack", *wrong, given, cwd=written), 2)
+    assert "goes with --transcript DIR alone" in refused(tool("attack", "--features", "bank.csv", cwd=written), 2)
 
 
 def test_a_transcript_without_gradients_to_a_client_says_who_is_attacked(tool, refused, written, tmp_path):

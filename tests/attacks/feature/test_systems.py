@@ -192,6 +192,20 @@ def test_clients_do_not_read_what_a_system_passes_on():
             spec.mount(of)
 
 
+def test_tables_are_read_and_so_are_uploads_of_many_numbers():
+    """A rehearsal keeps four million numbers of embeddings: of the others widths are known too."""
+
+    def table(task, record, seed):
+        blocks, _ = task.torch()
+        for client, block in enumerate(blocks, 1):
+            record.sent(0, client, 0, "table", block)
+
+    assert SPEC.mount(setting(System("own", table), pilot=True)).success.value > 0.98
+    wide = system(lambda block, ids: torch.ones(len(ids), 1 << 13) * block[ids, :1], widths=(1 << 13,), epochs=2)
+    method, _ = prepared(wide, numbers(), 0)
+    assert method.capabilities.widths == {1: (1 << 13,), 2: (1 << 13,)}
+
+
 def test_uploads_that_nothing_moves_are_refused():
     """Nothing is sent down, and neither labels nor features move what is sent up."""
     with refused("it ignores task.labels", InputError):
