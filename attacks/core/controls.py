@@ -9,6 +9,7 @@ cannot show anything.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -236,7 +237,7 @@ def known_records(dataset: VerticalDataset, seed: int) -> VerticalDataset:
         parts = generator.permutation(count) % (2 * classes + 1)
         blocks = []
         for block in records.features[:MOST_CLIENTS]:
-            shape = (count, *block.shape[1:])
+            shape: Any = (count, *(size or 1 for size in block.shape[1:]))  # a party may have no features
             ids = block.dtype != np.float32
             blocks.append(np.resize(block, shape) if ids else generator.standard_normal(shape, np.float32))
         return Records(tuple(blocks), parts // 2 % classes)
@@ -246,6 +247,7 @@ def known_records(dataset: VerticalDataset, seed: int) -> VerticalDataset:
         name=f"records of a known answer, shaped as {dataset.name}",
         classes=classes,
         variables=(),
+        values=None,
         train=drawn(dataset.train, LEAST_RECORDS),
         test=drawn(dataset.test, LEAST_RECORDS // 4),
     )

@@ -1,12 +1,17 @@
 """Conditions of attacks on a setting: each returns in one line why it is not met, or None where it is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from .setting import COLLUDING, AttackSetting
-from .spec import Condition
+from .spec import AttackSpec, Condition
 
-READ = ("gradient", "prediction", "groups")
-"""Kinds of messages from a system's server that attacks on labels read."""
+READ = ("gradient", "prediction")
+"""Kinds of messages from a system's server that some attack on labels always reads."""
+
+
+def read_by(specs: Iterable[AttackSpec]) -> frozenset[str]:
+    """Return kinds of messages from a system's server that the attacks `specs` read, beside `READ`."""
+    return frozenset(READ).union(*(spec.needs.reads or () for spec in specs))
 
 
 def one_batch_size(setting: AttackSetting) -> str | None:
@@ -84,6 +89,8 @@ def why_unread(setting: AttackSetting, client: int) -> str | None:
     capabilities = setting.method.capabilities
     if capabilities.simulated:
         return None
+    if 0 in setting.dataset.shapes[client - 1]:
+        return f"client {client} holds no features"
     widths = capabilities.widths.get(client, ())
     if not widths:
         line = f'record.sent(round, {client}, 0, "embeddings", rows, ids)'

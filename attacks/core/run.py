@@ -64,6 +64,7 @@ def public_knowledge(spec: AttackSpec, setting: AttackSetting, plan: Plan | None
         client=setting.client,
         clients=setting.dataset.clients,
         shares=tuple(class_shares(setting.labels, classes).tolist()),
+        values=None if setting.dataset.values is None else torch.from_numpy(setting.dataset.values).double(),
     )
 
 
@@ -207,35 +208,57 @@ def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack)
     return parties
 
 
+MANY_CLASSES = 20
+"""Classes from which on some may be too small to grant labels of each."""
+SHARE = 10
+"""One record in so many has a label that is granted where classes are many, or where the target is a number."""
+MOST_NUMBERS = 200
+"""Numbers that are granted at most."""
+
+
 def few_labels(spec: AttackSpec, labels: Tensor, setting: AttackSetting) -> FewLabels:
     """Return `labels_per_class` records of each class of the labels that were trained on, drawn for each replica.
 
     Of an attack with the option `known_share` instead that share of each class, at least one record.
 
-    Where labels are granted among some records alone which lack a class, others of them stand in for it.
+    A class without more records than that is left out, if two others have more: none of its labels are granted. Of more
+    than 20 classes with such a one, a tenth of all records are granted, whatever their classes; of a target that is a
+    number a tenth too, 200 at most. Where labels are granted among some records alone which lack a class, others of
+    them stand in for it.
 
     Raises:
-        DoesNotApply: A class has fewer records than that, or there are not enough of them.
+        DoesNotApply: Too few classes have more records than that, or there are not enough records.
     """
     if KNOWN_SHARE in spec.setup.options:
         return _share_of_labels(spec, labels, setting)
     per_class = spec.count(setting, "labels_per_class")
-    classes = setting.dataset.classes
+    data = setting.dataset
+    classes = data.classes
     rows = labels.expand(setting.trials, -1).cpu()
     among = spec.setup.granted_among(setting).cpu() if spec.setup.granted_among else None
-    if among is None:
-        most = int(torch.bincount(rows[0], minlength=classes).min())
-        rule = f"use at most {most}: a class has no more records"
-    else:
+    sizes = torch.bincount(rows[0], minlength=classes).numpy()
+    large = np.flatnonzero(sizes >= per_class if (sizes >= per_class).all() else sizes > per_class)
+    tenth = 0
+    if among is not None:
         most = (among.shape[1] - 1) // classes
-        rule = f"use at most {most}: a batch of {among.shape[1]} has to hold others too"
-    if per_class > most:
+        if per_class > most:
+            rule = f"use at most {most}: a batch of {among.shape[1]} has to hold others too"
+            raise DoesNotApply(rule, "option labels_per_class", per_class)
+    elif data.values is not None:
+        tenth = min(max(rows.shape[1] // SHARE, 2), MOST_NUMBERS)
+    elif len(large) < classes > MANY_CLASSES:
+        tenth = max(rows.shape[1] // SHARE, 1)
+    elif len(large) < 2:
+        rule = f"use at most {np.sort(sizes)[-2] - 1}: no two classes have more records"
         raise DoesNotApply(rule, "option labels_per_class", per_class)
     drawn = []
     for place, (row, replica) in enumerate(zip(rows.numpy(), setting.replicas, strict=True)):
         generator = stream(setting.seed, Purpose.ATTACK, replica, 1)
+        if tenth:
+            drawn.append(generator.choice(rows.shape[1], tenth, replace=False))
+            continue
         if among is None:
-            drawn += [generator.choice(np.flatnonzero(row == c), per_class, replace=False) for c in range(classes)]
+            drawn += [generator.choice(np.flatnonzero(row == c), per_class, replace=False) for c in large]
             continue
         order = generator.permutation(among[place].numpy())
         first = np.concatenate([order[row[order] == c][:per_class] for c in range(classes)])

@@ -48,6 +48,7 @@ class LabelGuesses:
     what the labels were read off, the larger the likelier; `held_out` (K, n, classes) the same for test records.
     `less` holds guesses of the same attacker with less to go by, by name, where both share their work: baselines beside
     those of `Goal.baselines`.
+    Where the target is a number, `numbers` (answers, K, B) are guesses of it, and `labels` the nearest that there are.
     `unnamed` guesses tell records apart by class first and name the classes then: success under the best names, which
     the truth alone knows, stands beside theirs.
     """
@@ -56,6 +57,7 @@ class LabelGuesses:
     ids: Tensor | None
     scores: Tensor | None = None
     held_out: Tensor | None = None
+    numbers: Tensor | None = None
     unnamed: bool = False
     less: "Mapping[str, LabelGuesses]" = field(default_factory=dict)
 
@@ -159,6 +161,7 @@ class Needs:
         reads: Kinds of messages that it reads, to keep no others in memory; None: everything that its adversary sees.
         reads_of: Returns the parties whose messages it reads, to keep no others; None: everybody's.
         answers: The kind of answers that its guesses are about where it cannot name records; None: the method's own.
+        numbers: It can tell labels that are numbers, and not classes alone.
     """
 
     requires: Mapping[str, object] = field(default_factory=dict)
@@ -169,6 +172,7 @@ class Needs:
     reads: tuple[str, ...] | None = None
     reads_of: Callable[[AttackSetting], tuple[int, ...]] | None = None
     answers: str | None = None
+    numbers: bool = False
 
     def unmet(self, setting: AttackSetting) -> str | None:
         """Return in one line what `setting` lacks; None where the attack applies."""
@@ -185,6 +189,8 @@ class Needs:
             return "its server sends every client the labels that it trains on: label_received reads them"
         if setting.downlink == "none" and by_mail and self.reads not in ((), (LABELS,)):
             return "its server sends clients nothing about records"
+        if setting.dataset.values is not None and not self.numbers:
+            return "it tells classes, and the target is a number"
         reasons = (condition(setting) for condition in self.conditions)
         return next((why for why in reasons if why is not None), None)
 

@@ -486,6 +486,7 @@ SPEC = AttackSpec(
         conditions=(embeddings_shown, needs.uploads_of(whom), attribute_to_infer, needs.one_batch_size),
         one_view=True,
         reads=READS,
+        numbers=True,
     ),
     setup=Setup(
         options={

@@ -34,7 +34,17 @@ from ..core.setting import AttackSetting
 from ..core.spec import AttackOutcome, AttackSpec, DoesNotApply, Goal, Needs, Option, Pictures, Positive, Setup
 from .decoders import Decoder, best_decoder
 from .enumeration import candidates, enumerated, too_many
-from .mount import PAIRED, RAW, RECORDED, UNTRAINED, memory_of_messages, reach_of, recorded_control, stand_ins
+from .mount import (
+    PAIRED,
+    RAW,
+    RECORDED,
+    UNTRAINED,
+    label_columns,
+    memory_of_messages,
+    reach_of,
+    recorded_control,
+    stand_ins,
+)
 from .quality import GROUPS, PSNR, SSIM, Truth
 from .uploads import READ, UploadWatch, open_targets, sent_embeddings, target_of
 
@@ -65,7 +75,7 @@ def from_others(run: AttackedRun) -> "Reconstruction":
     features = some.features.flatten(1).double().cpu().numpy()
     ids = some.ids.cpu().numpy()
     free = np.setdiff1d(np.arange(run.known.records), ids)
-    label = np.eye(run.known.classes)[run.known.granted(ServerLabels).labels]
+    label = label_columns(run.known, run.known.granted(ServerLabels).labels)
     by_training = [rows for watched in run.watched for rows in zip(*watched.means.values(), strict=True)]
 
     def decoded(k: int) -> Decoded:
@@ -297,6 +307,7 @@ SPEC = AttackSpec(
         one_view=True,
         reads=("table", "embeddings"),
         reads_of=lambda setting: (target_of(setting),),
+        numbers=True,
     ),
     setup=Setup(
         options={"target": 1, "known_records": 200, "embeddings": "auto", "knows_model": False, "permutations": 40},

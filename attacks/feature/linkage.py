@@ -355,6 +355,7 @@ SPEC = AttackSpec(
         conditions=(embeddings_shown, needs.uploads_of(target_of), records_to_link, needs.one_batch_size),
         one_view=True,
         reads=READS,
+        numbers=True,
     ),
     setup=Setup(
         options={"target": 1, "known_records": 1000, "candidates": 1000, "embeddings": "auto", "permutations": 40},

@@ -128,7 +128,14 @@ def labels_known(view: View, known: Knowledge) -> Floats:
     if view.adversary.clients:
         sent = next(message for message in view.messages if message.kind == LABELS)
         labels = sent.payload[0].cpu().numpy()
-    return np.eye(known.classes)[labels]
+    return label_columns(known, labels)
+
+
+def label_columns(known: Knowledge, labels: Ints) -> Floats:
+    """Return labels (N,) as columns: a row of the unit matrix for a class, or the number that a label stands for."""
+    if known.values is not None:
+        return np.asarray(known.values.numpy()[labels][:, None])
+    return np.asarray(np.eye(known.classes)[labels])
 
 
 def other_records(

@@ -1,10 +1,8 @@
-"""Binary labels from gradients at the cut layer, by norm or direction, and from the spectrum of embeddings.
+"""Labels from norms of gradients at the cut layer, and binary labels from the spectrum of embeddings.
 
-Norm (Li et al., ICLR 2022): where classes are imbalanced a model is sure of the commoner one, so records of the rarer
-have the larger gradients. Direction (the same): gradients of records of one class point one way, of the other the
-opposite way, and one known positive or three orient them; directions turn as training goes on, so each pass over the
-data is compared with the known ones of that pass. Spectrum (Sun et al., 2022): training pulls the two classes'
-embeddings apart, so that their first principal component tells them; the side with fewer records is the rarer class.
+Norm (Li et al., ICLR 2022): where classes are imbalanced a model is sure of the commoner ones, so records of the rarer
+have the larger gradients. Spectrum (Sun et al., 2022): training pulls the two classes' embeddings apart, so that their
+first principal component tells them; the side with fewer records is the rarer class.
 """
 
 from collections.abc import Mapping
@@ -12,20 +10,19 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms.core.channel import View
 
 from ..core import needs
-from ..core.controls import CERTAIN, labels_in_own_features
-from ..core.knowledge import FewLabels, Knowledge, OwnParty
+from ..core.controls import labels_in_own_features
+from ..core.knowledge import Knowledge, OwnParty
 from ..core.setting import AttackSetting
-from ..core.spec import AttackSpec, DoesNotApply, Goal, LabelGuesses, Needs, Positive, Setup
+from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive
 from .completion import embedded, untrained
 from .direct import cut_layer
-from .mount import mount_binary
+from .mount import mount_binary, mounted
 
 
 def by_norm(view: View, known: Knowledge) -> LabelGuesses:
@@ -39,7 +36,8 @@ def by_norm(view: View, known: Knowledge) -> LabelGuesses:
     norms = gradients.norm(dim=3)
     size = (ids >= 0).sum(2, keepdim=True).clamp(min=1)
     typical = (norms.square().sum(2, keepdim=True) / size).sqrt()
-    return guesses_of(*mean_by_record(norms / typical.clamp(min=1e-300), ids, known), known)
+    larger, count = mean_by_record(norms / typical.clamp(min=1e-300), ids, known)
+    return guesses_of(larger, count, known) if known.classes == 2 else by_rarity(larger, count, known)
 
 
 def mean_by_record(values: Tensor, ids: Tensor, known: Knowledge) -> tuple[Tensor, Tensor]:
@@ -83,6 +81,23 @@ def guesses_of(rarer: Tensor, count: Tensor | None, known: Knowledge, positives:
     return LabelGuesses(labels.long()[None], ids[None], both[None])
 
 
+def by_rarity(larger: Tensor, count: Tensor, known: Knowledge) -> LabelGuesses:
+    """Return guesses by scores (K, N), larger for rarer classes, as many of each class as its public share.
+
+    The score of a class is how near the rank of the record is to the middle of the ranks of the class.
+    """
+    records = seen_alike(count, known)
+    scores = larger.gather(1, records)
+    ranks = (scores.argsort(1).argsort(1) + 0.5) / scores.shape[1]
+    shares = torch.tensor(known.shares, dtype=ranks.dtype, device=ranks.device)
+    common = shares.argsort(descending=True, stable=True)
+    ends = shares[common].cumsum(0)
+    named = common[torch.searchsorted(ends, ranks).clamp(max=known.classes - 1)]
+    middles = torch.empty_like(shares).scatter(0, common, ends - 0.5 * shares[common])
+    near = -(ranks.unsqueeze(2) - middles).abs()
+    return LabelGuesses(named[None], records[None], near[None])
+
+
 def base_rate_alone(setting: AttackSetting) -> AttackSetting:
     """Return split learning on one record in ten of class 1, whose features say nothing: it learns the base rate."""
 
@@ -98,54 +113,12 @@ def base_rate_alone(setting: AttackSetting) -> AttackSetting:
 
 NORM_SPEC = AttackSpec(
     name="label_norm",
-    summary="binary labels from norms of per-record gradients at the cut layer (Li et al. 2022)",
+    summary="labels of rarer classes from norms of per-record gradients at the cut layer (Li et al. 2022)",
     adversaries=("client",),
     infer=by_norm,
-    mounted_by=mount_binary,
+    mounted_by=mounted,
     goal=Goal(Positive("one label in ten, uninformative features, summed logits: must be 0.95", base_rate_alone, 0.95)),
-    needs=Needs(conditions=(needs.binary_labels, *needs.record_gradients), one_view=True),
-)
-
-
-def by_direction(view: View, known: Knowledge) -> LabelGuesses:
-    """Guess by mean cosines, over passes, of records' gradients and those of known positives, which are not guessed."""
-    few = known.granted(FewLabels)
-    gradients, ids = cut_layer(view, known)
-    positives = few.ids[few.labels == 1].view(len(few.ids), -1)
-    units = normalize(gradients, dim=3, eps=1e-300)
-    among = (ids.unsqueeze(3) == positives[:, None]).any(3, keepdim=True)
-    cosines = []
-    places = []
-    passes = (values.split(known.batches) for values in (units, among, ids))
-    for of_pass, seen, here in zip(*passes, strict=True):
-        # A pass may hold no known positive of some replica: it tells nothing of that one's records.
-        referred = seen.any(2).any(0)
-        reference = (of_pass * seen).sum((0, 2))
-        cosines.append((of_pass * reference[:, None]).sum(3))
-        places.append(here.masked_fill(~referred, -1))
-    # `guesses_of` takes scores of the rarer class, whichever it is.
-    scores, count = mean_by_record(torch.cat(cosines), torch.cat(places), known)
-    if not bool((count > 0).any(1).all()):
-        rule = "use more: no known positive was in a batch that the view of some training holds"
-        raise DoesNotApply(rule, "option labels_per_class", positives.shape[1])
-    rarer = scores if known.rarer == 1 else -scores
-    return guesses_of(rarer, count.scatter(1, positives, 0.0), known, positives.shape[1])
-
-
-def on_sums(setting: AttackSetting) -> AttackSetting:
-    """Return split learning without a top model, where a gradient at the logits is (p - y, y - p)."""
-    return setting.on("split", {"top_model": False, "epochs": 1}, trials=1)
-
-
-DIRECTION_SPEC = AttackSpec(
-    name="label_direction",
-    summary="binary labels from directions of per-record gradients and a few known positives (Li et al. 2022)",
-    adversaries=("client",),
-    infer=by_direction,
-    mounted_by=mount_binary,
-    goal=Goal(Positive("label_direction on split without a top model: must be 1", on_sums, CERTAIN)),
-    needs=Needs(conditions=(needs.binary_labels, *needs.record_gradients), one_view=True),
-    setup=Setup(options={"labels_per_class": 3}, few_labels=True),
+    needs=Needs(conditions=needs.record_gradients, one_view=True),
 )
 
 

@@ -23,11 +23,11 @@ from ..core import needs
 from ..core.knowledge import FewLabels, Knowledge
 from ..core.metrics import Floats, Ints
 from ..core.setting import AttackSetting
-from ..core.spec import AttackOutcome, AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
+from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
 from .binary import mean_by_record, seen_alike
 from .direct import cut_layer
 from .enumeration import Visits, clusters, passes_of, windows_of
-from .mount import mount_binary, mount_labels
+from .mount import mounted
 
 # Passes of which gradients are read at most.
 MOST_PASSES = 32
@@ -39,6 +39,8 @@ RIDGE = 1e-2
 SHARED = 1.0
 # Least length across an axis, in root mean squares of a coordinate of the message: rounding tells nothing.
 LEAST = 1e-4
+# Least share of a class: one may have no record.
+LEAST_SHARE = 1e-9
 # Passes whose known visits make one reference to start from; None: all.
 SPANS = (1, 3, None)
 
@@ -73,7 +75,8 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
     granted = (few.ids.cpu().numpy(), few.labels.cpu().numpy(), known.replicas)
     for values, directions, places, some, labels, replica in zip(*rows, *granted, strict=True):
         passes = passes_of(windows_of(values, places, known.classes), known, places.shape[1])
-        visited = Visited(passes, known.records, some, labels, np.array(known.shares), by_class)
+        shares = np.maximum(known.shares, LEAST_SHARE)
+        visited = Visited(passes, known.records, some, labels, shares, by_class)
         fits.append(likeliest(visited, clusters(directions, places, known, replica)))
     logs = torch.from_numpy(np.stack(fits)).to(ids.device)
     # Of two classes scores of one alone are ranked: each is compared with the other.
@@ -228,11 +231,6 @@ def of_classes(windows: Sequence[Visits], shares: Floats, *, by_class: bool) -> 
     for (rows, ids), means in zip(windows, centres, strict=True):
         distances = [(((rows - means[c]) @ factors[c]) ** 2).sum(1) for c in range(classes)]
         yield ids, volumes - 0.5 * np.stack(distances, 1)
-
-
-def mounted(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
-    """Mount it as attacks on two classes are, whose success is an area under the ROC curve, or on more."""
-    return (mount_binary if setting.dataset.classes == 2 else mount_labels)(spec, setting)
 
 
 def on_sums(setting: AttackSetting) -> AttackSetting:

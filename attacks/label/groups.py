@@ -28,8 +28,8 @@ from ..core.setting import ATTACKER, COLLUDING, AttackSetting
 from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
 from .binary import seen_alike
 from .completion import others
-from .denoised import mounted
 from .learners import by_regression, by_spreading
+from .mount import mounted
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix

@@ -13,10 +13,12 @@ import math
 import torch
 from torch import Tensor
 
-from mechanisms.core.channel import View
+from dpzv_audit.systems.messages import OF_A_BATCH
+from mechanisms.core.channel import View, stacked_ids
+from mechanisms.core.models import layout_of
 
 from ..core import needs
-from ..core.knowledge import Knowledge, OwnParty
+from ..core.knowledge import Knowledge, OwnParty, granted
 from ..core.setting import AttackSetting
 from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
 from .direct import cut_layer
@@ -34,14 +36,54 @@ SOLVED = 20
 def infer(view: View, known: Knowledge) -> LabelGuesses:
     """Fit the labels of each batch of the first pass, given the gradient of the own model alone."""
     own = known.granted(OwnParty)
-    gradients, ids = cut_layer(view, known)
-    gradients = gradients[: known.batches]
-    ids = ids[: known.batches]
-    rows = own.features.flatten(1).double()[ids]
-    inputs = torch.cat((rows, torch.ones_like(rows[..., :1])), 3) * (ids >= 0).unsqueeze(3)
-    whole = own_gradient(inputs, gradients * known.config.batch_size)
+    if known.method.capabilities.simulated:
+        gradients, ids = cut_layer(view, known)
+        ids = ids[: known.batches]
+        inputs = with_ones(own, ids)
+        whole = own_gradient(inputs, gradients[: known.batches] * known.config.batch_size)
+    else:
+        whole, ids = received(view, known, own)
+        inputs = with_ones(own, ids)[..., : whole.shape[2]]
     scores = FITS[known.options["fit"]](inputs, whole, torch.tensor(known.shares, dtype=torch.float64).to(whole))
     return LabelGuesses.of(scores, ids)
+
+
+def with_ones(own: OwnParty, ids: Tensor) -> Tensor:
+    """Return the features, and a one, of records `ids` (rounds, K, B) as (rounds, K, B, d + 1); 0 for padding."""
+    rows = own.features.flatten(1).double()[ids]
+    return torch.cat((rows, torch.ones_like(rows[..., :1])), 3) * (ids >= 0).unsqueeze(3)
+
+
+def received(view: View, known: Knowledge, own: OwnParty) -> tuple[Tensor, Tensor]:
+    """Return the sums (rounds, K, d + 1, c) of a linear model's gradients over batches that a system sent, and ids.
+
+    Those are of the first pass over the data, (rounds, K, B). A message holds the mean of weights (c, d), with biases
+    (c,) behind them or without, whose row is then left out. One logit is that of class 1 against class 0.
+    """
+    messages = [m for m in view.received(OF_A_BATCH) if m.receiver == known.client and m.ids is not None]
+    ids = stacked_ids([granted(m.ids, "batch ids") for m in messages])
+    first = passes_of_one(ids[:, 0])
+    sums = torch.stack([m.payload.flatten(1).double() for m in messages[:first]])
+    ids = ids[:first]
+    sums = sums * (ids >= 0).sum(2, keepdim=True)
+    width = own.features.flatten(1).shape[1]
+    outputs = own.evaluator.layout[0][1][0]
+    weights, biases = sums.split([width * outputs, sums.shape[2] - width * outputs], 2)
+    whole = weights.unflatten(2, (outputs, width)).mT
+    if biases.shape[2]:
+        whole = torch.cat((whole, biases.unsqueeze(2)), 2)
+    return (torch.cat((-whole, whole), 3) if outputs == 1 else whole), ids
+
+
+def passes_of_one(ids: Tensor) -> int:
+    """Return how many of the first batches `ids` (rounds, B) are about different records: one pass over the data."""
+    seen: set[int] = set()
+    for count, batch in enumerate(ids):
+        records = set(batch[batch >= 0].tolist())
+        if seen & records:
+            return count
+        seen |= records
+    return len(ids)
 
 
 def own_gradient(inputs: Tensor, gradients: Tensor) -> Tensor:
@@ -105,8 +147,33 @@ def by_labels(inputs: Tensor, gradient: Tensor, shares: Tensor) -> Tensor:
 FITS = {"labels": by_labels, "least-norm": by_least_norm}
 
 
+def its_gradient(setting: AttackSetting) -> str | None:
+    """Need gradients of records in a method's own protocol, or a system's of a client's linear model, for batches."""
+    capabilities = setting.method.capabilities
+    if capabilities.simulated:
+        return next((why for need in needs.record_gradients if (why := need(setting)) is not None), None)
+    m = setting.client
+    if OF_A_BATCH not in capabilities.told_to(setting.parties):
+        line = f'record.sent(round, 0, {m}, "{OF_A_BATCH}", bottom.weight.grad, ids)'
+        return f"its server sends client {m} no gradient of a batch; {line} where it sends that of a linear model"
+    if (why := needs.own_model(setting)) is not None:
+        return why
+    shapes = [shape for _, shape in layout_of(capabilities.architectures[m])]
+    width = math.prod(setting.dataset.shapes[m - 1])
+    if (
+        len(shapes) > 2
+        or len(shapes[0]) != 2
+        or shapes[0][1] != width
+        or shapes[0][0] not in (1, setting.dataset.classes)
+    ):
+        return f"the model of client {m} is not linear in its {width} features with a logit for each class, or one"
+    return None
+
+
 def linear_model(setting: AttackSetting) -> str | None:
     """Need a linear system to solve."""
+    if not setting.method.capabilities.simulated:
+        return None
     shape = setting.dataset.shapes[0]
     if len(shape) != 1 and setting.config.client_model != "mlp":
         return f"client 1 holds features of shape {shape}, whose model is not linear; needs client_model mlp"
@@ -131,7 +198,8 @@ SPEC = AttackSpec(
         requires={"top_model": False},
         requires_because="the client's model then ends at logits that the server only sums",
         suggests={"batch_size": 16},
-        conditions=(needs.own_protocol, linear_model, *needs.record_gradients),
+        conditions=(linear_model, its_gradient),
+        reads=("gradient", OF_A_BATCH),
     ),
     setup=Setup(options={"fit": "labels"}, choices={"fit": tuple(FITS)}),
 )

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from dpzv_audit.base.findings import Control, Interval
@@ -33,9 +34,11 @@ from ..core.metrics import (
     counts_interval,
     low_rates,
     majority_baseline,
+    over_trainings,
     prior_baseline,
     rate_interval,
     shared_rate,
+    t_interval,
     trial_areas,
 )
 from ..core.run import AttackedRun, attacked_run, few_labels, permuted_labels
@@ -50,6 +53,8 @@ PERMUTED = "labels in another order, against the same guesses: the mean; p is ho
 RECORDED = "a recorded training cannot be repeated on labels dealt by coins, which a certified epsilon needs"
 ORACLE = "oracle: labels found under the best names"
 TOP = 3
+# Groups of records over which intervals of rank correlations are taken.
+GROUPS = 20
 # No table of recalls by class is longer.
 MOST_CLASSES = 20
 _LARGEST = 1e100
@@ -88,7 +93,7 @@ def _attacked(
     coins = label_coins(spec, other)
     again = attacked_run(spec, other, labels=coins.labels, granted=coins.granted)
     inferred = spec.infer(again.view, again.known)
-    game, no_game = guess_coins(inferred, coins)
+    game, no_game = guess_coins(inferred, coins, again.known.values)
     control = _placed(inferred, again)
     facts["controls"] = {"shuffled_labels": at_chance_of(spec, setting, control)}
     return guesses, control, less, {**facts, "game": game, "no_game": no_game, "at_once": again.at_once}
@@ -114,7 +119,8 @@ def _placed(guesses: LabelGuesses, run: AttackedRun) -> LabelGuesses:
         return rows.take_along_dim(places.view(*places.shape, *(1,) * (rows.dim() - 2)), 1)[None]
 
     scores = None if guesses.scores is None else kept(guesses.scores)
-    return replace(guesses, labels=kept(guesses.labels), ids=kept(ids), scores=scores)
+    numbers = None if guesses.numbers is None else kept(guesses.numbers)
+    return replace(guesses, labels=kept(guesses.labels), ids=kept(ids), scores=scores, numbers=numbers)
 
 
 def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
@@ -136,7 +142,11 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         success=rate_interval(right["success"], confidence),
         baselines={**blind, **rates},
         chance=max(blind.values()),
-        measures={**_best_named(guesses, less, setting), **label_measures(guesses, setting)},
+        measures={
+            **_best_named(guesses, less, setting),
+            **label_measures(guesses, setting),
+            **_left_out(spec, guesses, setting),
+        },
         by_trial={name: tuple(outcomes.mean(1).tolist()) for name, outcomes in right.items()},
         **facts,
     )
@@ -167,6 +177,92 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         by_trial={"success": tuple(trial_areas(*_binary(guesses, labels)).tolist())},
         **facts,
     )
+
+
+def mount_numbers(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
+    """Do the same where the target is a number: success is Spearman's rank correlation of guesses and truth."""
+    labels = setting.labels
+    confidence = setting.confidence
+    guesses, _, less, facts = _attacked(spec, setting, _ranks_at_chance, _correlations)
+    values = granted(setting.dataset.values, "the numbers that labels stand for").astype(float)
+
+    def off(some: LabelGuesses) -> Interval:
+        numbers = _by_replica(granted(some.numbers, "numbers"))
+        error = np.abs(numbers - values[_by_replica(_truth(some, labels))]).mean(0)
+        return t_interval(_by_group(error), len(error), confidence)
+
+    middle = np.abs(values[labels] - np.median(values[labels]))
+    return AttackOutcome(
+        success=_rank_correlation(guesses, labels, confidence),
+        baselines={
+            "a constant": 0.0,
+            **{name: _rank_correlation(baseline, labels, confidence) for name, baseline in less.items()},
+        },
+        metric="rank correlation with the target",
+        chance=0.0,
+        measures={
+            "mean absolute error": off(guesses),
+            **{f"mean absolute error, {name}": off(baseline) for name, baseline in less.items()},
+            "mean absolute error of the median": t_interval(_by_group(middle), len(middle), confidence),
+        },
+        by_trial={"success": tuple(_products(guesses, labels).mean(1).tolist())},
+        **facts,
+    )
+
+
+def mounted(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
+    """Mount it by what the target is: a number, one of two classes, or one of more."""
+    if setting.dataset.values is not None:
+        return mount_numbers(spec, setting)
+    return (mount_binary if setting.dataset.classes == 2 else mount_labels)(spec, setting)
+
+
+def _ranks_at_chance(spec: AttackSpec, setting: AttackSetting, control: LabelGuesses) -> Control:
+    """Return the control of numbers: by bets over trainings."""
+    correlation = _rank_correlation(control, setting.labels, setting.confidence)
+    test = by_bets(_products(control, setting.labels).mean(1), 0.0, least=-1.0)
+    return at_chance(correlation, what=SHUFFLED, expected=0.0, test=test)
+
+
+def _correlations(guesses: LabelGuesses, labels: Ints) -> Floats:
+    """Return the rank correlation (n,) of the guesses of one training with each of `labels` (n, N)."""
+    ids = _by_replica(granted(guesses.ids, "ids"))[0]
+    guess = _standard_ranks(_by_replica(granted(guesses.numbers, "numbers")))
+    return np.asarray((_standard_ranks(labels[:, ids]) * guess).mean(1))
+
+
+def _rank_correlation(guesses: LabelGuesses, labels: Ints, confidence: float) -> Interval:
+    """Return the rank correlation; by records its interval is Student's over groups of records."""
+    products = _products(guesses, labels)
+    by_group = t_interval(_by_group(products.mean(0)), products.shape[1], confidence)
+    value, low, high = np.clip((by_group.value, by_group.low, by_group.high), -1.0, 1.0).tolist()
+    over = over_trainings(products.mean(1), confidence, least=-1.0)
+    return replace(by_group, value=value, low=low, high=high, over_trainings=over)
+
+
+def _products(guesses: LabelGuesses, labels: Ints) -> Floats:
+    """Return products (K, guesses) of standardised ranks of guess and truth, whose means are rank correlations.
+
+    Labels stand for increasing numbers, so that their ranks are those of the numbers.
+    """
+    guess = _standard_ranks(_by_replica(granted(guesses.numbers, "numbers")))
+    return guess * _standard_ranks(_by_replica(_truth(guesses, labels)))
+
+
+def _standard_ranks(rows: ArrayLike) -> Floats:
+    """Return ranks (K, n) within each row, of mean 0 and variance 1; 0 where all are the same."""
+    from scipy.stats import rankdata
+
+    ranks = rankdata(rows, axis=1)
+    ranks = ranks - ranks.mean(1, keepdims=True)
+    spread = ranks.std(1, keepdims=True)
+    return np.asarray(ranks / np.where(spread > 0.0, spread, 1.0))
+
+
+def _by_group(values: Floats) -> Floats:
+    """Return means (groups,) of values (n,) over groups of records, each as much of the mean of all as another."""
+    groups = min(GROUPS, len(values))
+    return np.array([part.sum() * groups / len(values) for part in np.array_split(values, groups)])
 
 
 def _area(guesses: LabelGuesses, labels: Ints, confidence: float) -> Interval:
@@ -314,6 +410,18 @@ def label_measures(guesses: LabelGuesses, setting: AttackSetting) -> dict[str, I
     return measures
 
 
+def _left_out(spec: AttackSpec, guesses: LabelGuesses, setting: AttackSetting) -> dict[str, Interval]:
+    """Return the share of guessed records of whose class no label is granted, where there are such: all are wrong."""
+    if not spec.setup.few_labels:
+        return {}
+    few = few_labels(spec, torch.from_numpy(setting.labels), setting)
+    known = few.labels.new_zeros(setting.trials, setting.dataset.classes).scatter(1, few.labels, 1)
+    without = _by_replica(known.to(few.ids).unsqueeze(0).gather(2, _truth(guesses, setting.labels).to(few.ids)) == 0)
+    if not without.any():
+        return {}
+    return {"records of classes without a known label": rate_interval(without, setting.confidence)}
+
+
 def blind_success(guesses: LabelGuesses, labels: Ints, classes: int) -> float:
     """Return what guesses find that know nothing of the labels: sum_k q_k p_k, of their shares q and the labels' p.
 
@@ -376,11 +484,13 @@ def label_coins(spec: AttackSpec, setting: AttackSetting) -> LabelCoins:
     return LabelCoins(np.stack((first, second), 2), flips, plays, few)
 
 
-def guess_coins(guesses: LabelGuesses, coins: LabelCoins) -> tuple[CoinGame | None, str]:
+def guess_coins(guesses: LabelGuesses, coins: LabelCoins, values: Tensor | None = None) -> tuple[CoinGame | None, str]:
     """Return the game that the guesses of an attack play, or None and why they play none.
 
     A record's score is how much likelier its second candidate is than its first, by the attack's own scores (or 1 and
-    -1 where it names one of them), summed over all answers about it. Records that the attack never guessed have none.
+    -1 where it names one of them), summed over all answers about it. Of numbers, which labels stand for by `values`
+    (classes,), it is how much nearer the guess is to the second, in squares. Records that the attack never guessed have
+    none.
     """
     if guesses.ids is None:
         return None, NO_IDS
@@ -389,7 +499,7 @@ def guess_coins(guesses: LabelGuesses, coins: LabelCoins) -> tuple[CoinGame | No
     real = ids >= 0  # others are padding
     total = np.zeros(coins.coins.shape)
     guessed = np.zeros_like(coins.plays)
-    np.add.at(total, (rows[real], ids[real]), _evidence(guesses, coins.candidates[rows, ids])[real])
+    np.add.at(total, (rows[real], ids[real]), _evidence(guesses, coins.candidates[rows, ids], values)[real])
     guessed[rows[real], ids[real]] = True
     known = guessed & coins.plays
     scores = total[known]
@@ -398,9 +508,12 @@ def guess_coins(guesses: LabelGuesses, coins: LabelCoins) -> tuple[CoinGame | No
     return game, "" if game else NO_COINS
 
 
-def _evidence(guesses: LabelGuesses, pairs: Ints) -> Floats:
+def _evidence(guesses: LabelGuesses, pairs: Ints, values: Tensor | None) -> Floats:
     """Return evidence (K, guesses) for the second of `pairs` (K, guesses, 2) against the first."""
-    if guesses.scores is None:
+    if guesses.numbers is not None:
+        named = granted(values, "the numbers that labels stand for").cpu().numpy()[pairs]
+        both = -((_by_replica(guesses.numbers)[..., None] - named) ** 2)
+    elif guesses.scores is None:
         both = (_by_replica(guesses.labels)[..., None] == pairs).astype(float)
     else:
         of = guesses.scores.transpose(0, 1).flatten(1, 2)

@@ -21,9 +21,10 @@ from ..core.setting import AttackSetting
 from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
 from .binary import mean_by_record, seen_alike
 from .completion import RAW, embedded, others, untrained
-from .denoised import mounted, on_sums
+from .denoised import on_sums
 from .direct import cut_layer
 from .learners import by_spreading
+from .mount import mounted
 
 # Steps of k-means at most: it stops where no record changes its cluster.
 ITERATIONS = 30
@@ -98,14 +99,15 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
         own = known.granted(OwnParty)
         return by_rows(embedded(own, own.trained, own.features), known)
     few = known.granted(FewLabels)
-    rows = directions(view, known)
+    rows = directions(view, known, known.options["passes"])
     records = seen_alike(rows.saw.sum(2).scatter(1, few.ids, 0.0), known)
     return compared(RULES[known.options["rule"]](rows, few, known.classes), records)
 
 
-def directions(view: View, known: Knowledge) -> Rows:
-    """Return mean directions of the records' gradients in each of the first `passes` over the data."""
-    gradients, ids = (values[: known.options["passes"] * known.batches] for values in cut_layer(view, known))
+def directions(view: View, known: Knowledge, most: int | None = None) -> Rows:
+    """Return mean directions of the records' gradients in each of the first `most` passes over the data, or of all."""
+    end = None if most is None else most * known.batches
+    gradients, ids = (values[:end] for values in cut_layer(view, known))
     units = normalize(gradients.double(), dim=3, eps=1e-300)
     passes = zip(units.split(known.batches), ids.split(known.batches), strict=True)
     means, counts = zip(*(mean_by_record(rows, places, known) for rows, places in passes), strict=True)

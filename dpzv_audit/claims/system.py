@@ -116,7 +116,8 @@ def _attack_on(claim: SystemAttackClaim, training: Training, access: Access) -> 
     if claim.attack != STRONGEST:
         mounted[0][0].check(claim.adversary, {})
     reasons = [lacking(spec, possible(spec, mounting)[0]) for spec, mounting in mounted]
-    unread = voids_of(method, training.dataset.clients, needs.READ)
+    applies = [spec for (spec, _), why in zip(mounted, reasons, strict=True) if why is None]
+    unread = voids_of(method, training.dataset.clients, needs.read_by(applies))
     if None not in reasons:
         why = unread[0].words if unread else _none_applies(claim, setting, reasons[0] or "")
         raise InputError(f"but it does not apply to {method.name}: {why}", "attack", claim.attack)

@@ -27,7 +27,8 @@ LabelArray = npt.NDArray[np.int64]
 class Records:
     """N records: `features[m]` is client m's block (N, *shape_m), C-contiguous; `labels` int64 (N,).
 
-    A block is float32, or int64 where its features are token ids of a text (at least 0). Made only if all
+    A block is float32, or int64 where its features are token ids of a text (at least 0); a party without features has
+    one without columns. Made only if all
     blocks and the labels have the same N >= 1 and every feature is finite: `InputError` otherwise, naming the
     block.
     """
@@ -44,9 +45,9 @@ class Records:
         for client, block in enumerate(self.features):
             name = f"features[{client}]"
             check_array(name, block, np.float32, np.int64)
-            if block.ndim < 2 or len(block) != len(self) or block.size == 0:
+            if block.ndim < 2 or len(block) != len(self):
                 raise InputError(f"{name} has shape {block.shape}; use ({len(self)}, ...): a row a label")
-            if block.dtype == np.int64 and int(block.min()) < 0:
+            if block.dtype == np.int64 and int(block.min(initial=0)) < 0:
                 raise InputError(f"{name} holds {block.min()}; use token ids of at least 0")
             if block.dtype == np.float32 and not np.isfinite(block).all():
                 raise InputError(f"{name} holds nan or inf; use finite features")
@@ -80,7 +81,8 @@ class VerticalDataset:
     records themselves: a release that no noise covers, so that no bound is sound. `hints` say what in the records
     usually keeps a model from learning, with options as `base.errors.with_options` reads them. `columns` is the
     width in pixels where a flattened block is a picture, row by row, None where it is none or its shape says so.
-    `variables` are those of a table whose names are known, in the order of the blocks' columns.
+    `variables` are those of a table whose names are known, in the order of the blocks' columns. Where the target is a
+    number, label c stands for `values[c]`, of (classes,) increasing numbers; else `values` is None.
     Raises `InputError` where the two parts differ in clients or in the shape or type of a client's block, or where a
     label or a token id is out of range.
     """
@@ -97,9 +99,14 @@ class VerticalDataset:
     fitted: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
     variables: tuple[Variable, ...] = ()
+    values: FloatArray | None = None
 
     def __post_init__(self) -> None:
         check_count("classes", self.classes, least=2)
+        if self.values is not None:
+            check_array("values", self.values, np.float32)
+            if self.values.shape != (self.classes,) or not (np.diff(self.values) > 0).all():
+                raise InputError(f"{self.name}: values has shape {self.values.shape}; use increasing ones, one a class")
         train, test = self.train.features, self.test.features
         if [block.shape[1:] for block in train] != [block.shape[1:] for block in test]:
             raise InputError(f"{self.name}: train and test blocks differ in number or shape; use the same")
@@ -142,6 +149,8 @@ class VerticalDataset:
         the classes) have another. Takes about a second a gigabyte, the first time.
         """
         digest = hashlib.sha256(f"{self.classes} {self.vocabulary}".encode())
+        if self.values is not None:
+            digest.update(self.values.tobytes())
         for records in (self.train, self.test):
             for array in (*records.features, records.labels):
                 digest.update(f" {array.dtype.str} {array.shape} ".encode())

@@ -91,7 +91,8 @@ def attacks_result(
     measured.sort(key=attrgetter("harm"), reverse=True)
     controls = negative_controls(measured)
     sentence = said("attacks", base.method.name, measured, len(apply), each, base.confidence, controls, LEAST_TRAININGS)
-    missing = [void.words for void in voids_of(base.method, base.dataset.clients, needs.READ)]
+    read = needs.read_by(spec for spec, _, _ in apply)
+    missing = [void.words for void in voids_of(base.method, base.dataset.clients, read)]
     capabilities = base.method.capabilities
     if not capabilities.simulated:
         missing += capabilities.not_made

@@ -246,7 +246,7 @@ def attacked_result(
         repeats=setting.queries if setting.adversary == "client" else 1,
         warnings=warnings,
     )
-    unread = voids_of(setting.method, setting.dataset.clients, needs.READ)
+    unread = voids_of(setting.method, setting.dataset.clients, needs.read_by([spec]))
     more = {name: getattr(measured, name) for name in ("not_certified", "reconstructions")}
     set_up = {}
     if spec.needs.requires:

@@ -21,7 +21,7 @@ from .arrays import Floats
 
 Ids = NDArray[np.int64]
 
-READ = ("embeddings", "gradient", "prediction", "scalar", "losses", GROUPS)
+READ = ("embeddings", "gradient", "batch-gradient", "prediction", "scalar", "losses", GROUPS)
 """Kinds of messages whose numbers mean what a score takes them for; of other kinds it does not know what they hold."""
 BLOCKS = 4
 """Parts of a training, by passes over the data, about each of which a record has numbers of its own."""
@@ -44,10 +44,12 @@ class PublicLabels:
     Attributes:
         candidates: Two classes (N, 2), the smaller first: a record's label is one of them, by its coin.
         given: The label (N,) of each record whose label the adversary is given, which plays no game; -1 of the others.
+        values: The numbers (classes,) that labels stand for; None where they are classes.
     """
 
     candidates: Ids
     given: Ids
+    values: Floats | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,11 +200,9 @@ def _heard(messages: Sequence[_NamedMessage], public: PublicLabels, classes: int
     rows = rows / scale[:, None]
     norms = np.linalg.norm(rows, axis=1)
     columns = [norms, _along(rows, _means(rows, message)[message])]
-    labels = public.given[ids]
     first, second = public.candidates[ids].T
     for groups in (message, passes):
-        means = _means(rows, groups, labels, classes)
-        here, there = means[groups, first], means[groups, second]
+        here, there = _expected(rows, ids, groups, public, classes)
         difference = np.nan_to_num(there - here)
         along = _along(rows, difference)
         columns += [along, along / (norms + _TINY), _along(rows - np.nan_to_num(0.5 * (here + there)), difference)]
@@ -210,7 +210,8 @@ def _heard(messages: Sequence[_NamedMessage], public: PublicLabels, classes: int
     columns.append(np.sign(np.einsum("nd,nd->n", difference, main)) * np.einsum("nd,nd->n", rows, main))
     # Of rows with a number for each class, as logits have, how much larger that of the second candidate is.
     row = np.arange(len(rows))
-    columns.append(rows[row, second] - rows[row, first] if width == classes else np.zeros(len(rows)))
+    by_class = public.values is None and width == classes
+    columns.append(rows[row, second] - rows[row, first] if by_class else np.zeros(len(rows)))
     records = len(public.given)
     blocks = passes * BLOCKS // (passes.max() + 1)
     numbers = _means(np.stack(columns, 1), ids * BLOCKS + blocks, size=records * BLOCKS).reshape(records, -1)
@@ -244,6 +245,29 @@ def _means(
         return total / np.maximum(count, 1)
     with np.errstate(invalid="ignore"):
         return (total / count).reshape(-1, classes, rows.shape[1])
+
+
+def _expected(rows: Floats, ids: Ids, groups: Ids, public: PublicLabels, classes: int) -> tuple[Floats, Floats]:
+    """Return what rows (n, d) would be with the first and the second candidate label, by given ones of their group.
+
+    That is the mean of the given records of the class, nan where there is none; of numbers their regression line.
+    """
+    labels = public.given[ids]
+    first, second = public.candidates[ids].T
+    if public.values is None:
+        means = _means(rows, groups, labels, classes)
+        return means[groups, first], means[groups, second]
+    known = labels >= 0
+    size = int(groups.max()) + 1
+    numbers = public.values[labels[known]][:, None]
+    middle, centre = (_means(values, groups[known], size=size) for values in (rows[known], numbers))
+    off = numbers - centre[groups[known]]
+    slope, spread = (_means(values, groups[known], size=size) for values in (off * rows[known], off * off))
+    slope = slope / np.maximum(spread, _TINY)
+    here, there = (
+        middle[groups] + slope[groups] * (public.values[some][:, None] - centre[groups]) for some in (first, second)
+    )
+    return here, there
 
 
 def _along(rows: Floats, directions: Floats) -> Floats:

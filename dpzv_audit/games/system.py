@@ -20,6 +20,7 @@ from mechanisms.core.context import RunContext
 from ..base.errors import InputError, check_count, check_names
 from ..base.findings import NeighbourRelation
 from ..base.seeds import Purpose, stream
+from ..data.vertical import VerticalDataset
 from ..systems.messages import GROUPS
 from .arrays import Bools, Floats
 from .fitting import LEAST_FIT, FittedScore, fit_score
@@ -59,13 +60,12 @@ class SystemGame:
         """Return of how many records the adversary is given the labels."""
         training = self.training
         grouped = GROUPS in training.method.capabilities.told_to()
-        return given_labels(training.records, training.dataset.classes, GIVEN_OF_GROUPS if grouped else GIVEN)
+        return given_labels(training.records, training.dataset, GIVEN_OF_GROUPS if grouped else GIVEN)
 
     def dealt(self, number: int) -> tuple[PublicLabels, Ids]:
         """Return what is public of the labels of training `number`, and their coins (N,) in {0, 1}."""
         records, seed = self.training.records, self.training.seed
-        generator = stream(seed, Purpose.CONTROL, number, 0)
-        public = public_labels(records, self.training.dataset.classes, generator, self.given)
+        public = public_labels(records, self.training.dataset, stream(seed, Purpose.CONTROL, number, 0), self.given)
         return public, stream(seed, Purpose.CONTROL, number, 1).integers(2, size=records)
 
     def played(self, number: int) -> tuple[dict[str, Heard], Bools, Ids]:
@@ -88,22 +88,29 @@ class SystemGame:
         return recorder.view
 
 
-def public_labels(records: int, classes: int, generator: np.random.Generator, given: int | None = None) -> PublicLabels:
-    """Return two classes of each record, all pairs equally likely, and labels of so many that are `given`.
+def public_labels(
+    records: int, data: VerticalDataset, generator: np.random.Generator, given: int | None = None
+) -> PublicLabels:
+    """Return two labels of each record, all pairs equally likely, and labels of so many that are `given`.
 
-    Of a tenth of the records by default, see `given_labels`; classes are as frequent there as can be.
+    Of a tenth of the records by default, see `given_labels`; classes are as frequent there as can be. Where the target
+    is a number, the given ones are drawn at random.
     """
+    classes = data.classes
     first = generator.integers(classes, size=records)
     second = (first + generator.integers(1, classes, size=records)) % classes
-    number = given_labels(records, classes) if given is None else given
+    number = given_labels(records, data) if given is None else given
     labels = np.full(records, -1)
-    labels[generator.permutation(records)[:number]] = np.arange(number) % classes
-    return PublicLabels(np.sort(np.stack((first, second), 1), axis=1), labels)
+    chosen = generator.permutation(records)[:number]
+    labels[chosen] = np.arange(number) % classes if data.values is None else generator.integers(classes, size=number)
+    values = None if data.values is None else data.values.astype(float)
+    return PublicLabels(np.sort(np.stack((first, second), 1), axis=1), labels, values)
 
 
-def given_labels(records: int, classes: int, one_in: int = GIVEN) -> int:
+def given_labels(records: int, data: VerticalDataset, one_in: int = GIVEN) -> int:
     """Return one record `one_in` so many: at least two of each class, but at most half of the records."""
-    return min(max(2 * classes, records // one_in), records // 2)
+    least = 2 * data.classes if data.values is None else 2
+    return min(max(least, records // one_in), records // 2)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,10 @@ PER_RECORD = ("embeddings", "gradient", "prediction", GROUPS)
 """Kinds of messages of which each row is about one record, so that they need ids."""
 UPLOADS = ("table", "embeddings")
 """Kinds of messages to the server that hold what a client makes of its features."""
+OF_A_BATCH = "batch-gradient"
+"""Kind of messages that hold one gradient of all records of a batch, whose ids they have."""
+MASKED = "masked"
+"""Kind of uploads that the server can read in sum alone, as under secure aggregation."""
 
 
 class Sent(NamedTuple):
@@ -30,8 +34,8 @@ class Sent(NamedTuple):
         round: Round number, from 0; -1 for what is sent before training starts.
         sender: Party number (0 is the server).
         receiver: Party number.
-        kind: What it is: `embeddings`, `gradient`, `prediction`, `groups`, `scalar`, `losses`, or a word of the
-            system's own.
+        kind: What it is: `embeddings`, `gradient`, `prediction`, `groups`, `scalar`, `losses`, `batch-gradient`,
+            `masked`, or a word of the system's own.
         tensor: Name of the numbers that travelled.
         ids: Name of the ids (B,) of its records, by row; "" where it is about none.
     """
@@ -85,12 +89,12 @@ class Recording(Protocol):
 def with_ids(messages: Iterable[Sent], tensors: Arrays) -> list[Sent]:
     """Return messages in order, those without ids with the ids of that client's embeddings of the round.
 
-    A message stays without ids where the client sends no embeddings in the round, or embeddings of several batches.
+    Masked ones will do. A message stays without ids where the client sends none in the round, or of several batches.
     """
     messages = list(messages)
     batches: defaultdict[tuple[int, int], set[str]] = defaultdict(set)
     for message in messages:
-        if message.kind == "embeddings":
+        if message.kind in ("embeddings", MASKED):
             batches[message.sender, message.round].add(message.ids)
 
     def ids_of(message: Sent) -> str:
@@ -102,10 +106,10 @@ def with_ids(messages: Iterable[Sent], tensors: Arrays) -> list[Sent]:
 
 
 def check_order(messages: Iterable[Sent]) -> None:
-    """Raise `InputError` for a gradient that comes before any embeddings of its client in its round."""
+    """Raise `InputError` for a gradient that comes before any embeddings of its client in its round, masked or not."""
     uploaded = set()
     for message in messages:
-        if message.kind == "embeddings":
+        if message.kind in ("embeddings", MASKED):
             uploaded.add((message.sender, message.round))
         elif (
             message.kind == "gradient"

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..base.errors import InputError, some
 from ..base.loading import short
 from . import transcript
-from .messages import PER_RECORD, SERVER, Note, Sent, as_array, finite_numbers, numbers_of
+from .messages import OF_A_BATCH, PER_RECORD, SERVER, Note, Sent, as_array, finite_numbers, numbers_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -321,7 +321,8 @@ class Recorder:
             sender: Party number (0 is the server, clients are 1 to M).
             receiver: Party number.
             kind: `embeddings`, `gradient`, `prediction` and `groups` have a row for each record, so they need `ids`;
-                `scalar`, `losses`, or any other word of small letters, digits and dashes. `groups` say who shares a
+                `scalar`, `losses`, `batch-gradient` (one of all records of a batch), `masked` (uploads that the server
+                reads in sum alone), or any other word of small letters, digits and dashes. `groups` say who shares a
                 node of a tree: the number of each record's node, (B,) or a column per tree, -1 for none.
             tensor: Numbers of any shape.
             ids: Ids (B,) of the records by row of the tensor.
@@ -366,7 +367,9 @@ class Recorder:
             if known is None:
                 raise InputError(" has no ids: say which record each row is about")
             if not shape or shape[0] != known.rows:
-                raise InputError(f" has {known.rows} ids for a tensor of shape {shape}; give one for each row")
+                rule = f"give one for each row, or use kind {OF_A_BATCH!r} for one gradient of the batch"
+                rule = rule if head[3] == "gradient" else "give one for each row"
+                raise InputError(f" has {known.rows} ids for a tensor of shape {shape}; {rule}")
         name = f"m{len(self._messages)}"
         self._messages.append(Sent(*head, name, known.name if known else ""))
         return name

@@ -17,7 +17,7 @@ from ..base.errors import AuditError, InputError
 from ..base.seeds import Purpose, stream
 from .messages import SERVER, UPLOADS, Arrays, Recording, Sent, with_ids
 from .release_tests import Excerpt, Rehearsal
-from .system import System, classes_of, seed_of
+from .system import System, check_answer, seed_of
 from .task import Part, Task
 from .trials import TrialRequest, digest_of
 
@@ -50,7 +50,7 @@ def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
     seconds = [first.seconds]
     where = f"system {system.name}: the rehearsal"
     for answer in first.answers:
-        classes_of(answer, len(task.test_labels), system.name)
+        check_answer(answer, task, system.name)
     if not first.record.messages:
         raise InputError(f"{where} recorded no message; call record.cut or record.sent where parties send")
     _check_rounds(first.record, task.clients, where)
@@ -73,10 +73,9 @@ def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
                 "from its seed and keep no state between trainings; else state random = True"
             )
         order = stream(seed, Purpose.SYSTEM, 0, 1).permutation(task.records)
-        next_class = (task.labels + 1) % task.classes
         # Where messages hold few sums of labels, half of these may change and the sums may not.
         for changed in (order < (task.records + 1) // 2, np.ones(task.records, bool)):
-            relabelled = replace(task, labels=np.where(changed, next_class, task.labels))
+            relabelled = task.relabelled(changed)
             played = system.play(relabelled, training_seed, "the rehearsal on other labels")
             seconds.append(played.seconds)
             other = played.record
@@ -91,14 +90,15 @@ def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
         not_made = _late(system, task, training_seed, relabelled.labels, first.record, where)
     telling = _telling(first.record, other, task.clients)
     tells = frozenset().union(*(kinds for party, kinds in telling.items() if party != SERVER))
-    if system.trials.folder is not None:  # the same is the first training that attacks ask for
-        request = TrialRequest(labels=task.labels, rows=None, seed=training_seed, which="the rehearsal")
-        arrays = digest_of(task.features, task.test_features, task.test_labels)
+    if system.trials.folder is not None and task.classes:  # the same is the first training that attacks ask for
+        labels, test_labels = (np.asarray(some, np.int64) for some in (task.labels, task.test_labels))
+        request = TrialRequest(labels=labels, rows=None, seed=training_seed, which="the rehearsal")
+        arrays = digest_of(task.features, task.test_features, test_labels)
         system.trials.keep(request, arrays, first.trial.to_bytes(first.record))
 
     return SystemCapabilities(
         simulated=False,
-        predicts=first.predict is not None,
+        predicts=first.predict is not None and task.classes > 0,
         told=told,
         architectures={client: GivenModel(model) for client, model in first.clients.items()},
         down=_traffic(sent.messages, sent.tensors, lambda message: message.sender == SERVER and message.kind in tells),
@@ -182,9 +182,8 @@ def _one_label(system: System, task: Task, seed: int, first: Recording, where: s
     """
     gradients = [n for n, message in enumerate(first.messages) if message.kind == "gradient" and message.ids]
     record = int(first.tensors[first.messages[gradients[0]].ids][0])
-    labels = task.labels.copy()
-    labels[record] = (labels[record] + 1) % task.classes
-    other = system.play(replace(task, labels=labels), seed, "the rehearsal on one other label").record
+    relabelled = task.relabelled(np.arange(task.records) == record)
+    other = system.play(relabelled, seed, "the rehearsal on one other label").record
     least = math.inf
     right = wrong = 0
     for place in gradients:

@@ -29,7 +29,7 @@ from ..accounting import Release
 from ..base.errors import InputError
 from ..base.executor import in_own_process
 from ..base.signals import can_ring
-from ..data.vertical import VerticalDataset
+from ..data.vertical import VerticalDataset, array_digest
 from .defences import CutDefences
 from .rehearsal import SystemCapabilities, rehearse
 from .release_tests import held_against
@@ -109,6 +109,7 @@ class SystemRun:
             test_features=tuple(block.cpu().numpy() for block in self._data.test_features),
             test_labels=self._data.test_labels.cpu().numpy(),
             classes=self._data.classes,
+            values=self._data.values,
             defended=self._defended,
         )
 
@@ -171,8 +172,8 @@ class SystemRun:
         )
 
     def _correct(self) -> np.ndarray:
-        """Return which test records are classified right, (K, n); (K, 0) where the system returns no `predict`."""
-        if not all(played.answers for played in self._played):
+        """Return which test records are classified right, (K, n); (K, 0) without a `predict`, or of classes."""
+        if self._data.values is not None or not all(played.answers for played in self._played):
             return np.zeros((len(self._played), 0), bool)
         truth = self._data.test_labels.cpu().numpy()
         name = self._system.name
@@ -208,14 +209,16 @@ class TrialJob:
     test_features: tuple[np.ndarray, ...]
     test_labels: np.ndarray
     classes: int
+    values: np.ndarray | None = None
     apart: bool = False
     defended: CutDefences | None = None
 
     @property
     def digest(self) -> str:
         """Digest of all arrays, and the defences at cuts."""
-        arrays = digest_of(self.features, self.test_features, self.test_labels)
-        return arrays if self.defended is None else f"{arrays} {self.defended.facts}"
+        facts = [] if self.defended is None else [self.defended.facts]
+        facts += [] if self.values is None else [array_digest(self.values)]
+        return " ".join([digest_of(self.features, self.test_features, self.test_labels), *facts])
 
     def played(self, request: TrialRequest) -> Played:
         """Return the result of the training that is wanted."""
@@ -223,13 +226,7 @@ class TrialJob:
         if request.rows is not None:
             features = tuple(block[request.rows] for block in features)
             queries.append(self.features)
-        task = Task(
-            features=features,
-            labels=request.labels,
-            test_features=self.test_features,
-            test_labels=self.test_labels,
-            classes=self.classes,
-        )
+        task = Task.valued(features, request.labels, self.test_features, self.test_labels, self.classes, self.values)
         player = self.load()
         if self.defended is not None:
             assert isinstance(player, System)  # a recorded training has no cuts

@@ -249,6 +249,15 @@ def classes_of(answer: np.ndarray, count: int, name: str) -> np.ndarray:
     raise InputError(f"system {name}: predict answers {answer.dtype} of shape {answer.shape}, {right}")
 
 
+def check_answer(answer: np.ndarray, task: Task, name: str) -> None:
+    """Raise `InputError` unless an answer about the test records is scores or classes, or of numbers (n,) or (n, 1)."""
+    count = len(task.test_labels)
+    if task.classes:
+        classes_of(answer, count, name)
+    elif answer.shape not in ((count,), (count, 1)):
+        raise InputError(f"system {name}: predict answers shape {answer.shape}; return numbers ({count},)")
+
+
 def seed_of(seed: int, replica: int) -> int:
     """Return the seed of one training, in [0, 2^31)."""
     return int(stream(seed, Purpose.SYSTEM, replica).integers(2**31))

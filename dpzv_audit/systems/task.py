@@ -1,14 +1,16 @@
 """The data that a training of the user's own gets: features by client, labels, and a test part."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..base.errors import InputError
 from ..data.vertical import (
     FeatureArray,
+    FloatArray,
     LabelArray,
     Records,
     VerticalDataset,
@@ -32,28 +34,54 @@ class Task:
 
     Attributes:
         features: One array (N, ...) for each client 1 to M, in order.
-        labels: Labels (N,) in 0 .. `classes` - 1, which the server (party 0) holds.
+        labels: Labels (N,) in 0 .. `classes` - 1, which the server (party 0) holds; float32 where they
+            are numbers.
         test_features: The same clients' blocks of the test records.
         test_labels: Labels of the test records.
-        classes: Number of classes.
+        classes: Number of classes; 0 where the target is a number.
     """
 
     features: tuple[FeatureArray, ...]
-    labels: LabelArray
+    labels: LabelArray | FloatArray
     test_features: tuple[FeatureArray, ...]
-    test_labels: LabelArray
+    test_labels: LabelArray | FloatArray
     classes: int
 
     @classmethod
     def of(cls, dataset: VerticalDataset) -> "Task":
         """Return the task of a data set, whose arrays it shares."""
+        train, test = dataset.train, dataset.test
+        return cls.valued(train.features, train.labels, test.features, test.labels, dataset.classes, dataset.values)
+
+    @classmethod
+    def valued(
+        cls,
+        features: tuple[FeatureArray, ...],
+        labels: LabelArray,
+        test_features: tuple[FeatureArray, ...],
+        test_labels: LabelArray,
+        classes: int,
+        values: FloatArray | None,
+    ) -> "Task":
+        """Return the task of labels that stand for `values` (classes,) where the target is a number; see `Task`."""
+        target = (labels, test_labels) if values is None else (values[labels], values[test_labels])
         return cls(
-            features=dataset.train.features,
-            labels=dataset.train.labels,
-            test_features=dataset.test.features,
-            test_labels=dataset.test.labels,
-            classes=dataset.classes,
+            features=features,
+            labels=target[0],
+            test_features=test_features,
+            test_labels=target[1],
+            classes=classes if values is None else 0,
         )
+
+    def relabelled(self, changed: NDArray[np.bool_]) -> "Task":
+        """Return the task with another label of each record that is `changed` (N,): another class, or another number.
+
+        A number becomes the one half of all numbers further, in a ring.
+        """
+        known = np.arange(self.classes) if self.classes else np.unique(self.labels)
+        step = 1 if self.classes else len(known) // 2
+        other = known[(np.searchsorted(known, self.labels) + step) % len(known)]
+        return replace(self, labels=np.where(changed, other, self.labels))
 
     @property
     def records(self) -> int:
@@ -75,8 +103,9 @@ class Task:
         return blocks, torch.tensor(np.asarray(labels), device=device)
 
 
-KEYS = ("features", "labels", "test_features", "test_labels", "classes")
-"""Keys of a dictionary of arrays; the test part may be left out, and the classes."""
+KEYS = ("features", "labels", "test_features", "test_labels", "classes", "task")
+"""Keys of a dictionary of arrays; the test part may be left out, the classes, and the task."""
+TASKS = ("classification", "regression")
 
 
 def dataset_of(answer: object, name: str) -> VerticalDataset:
@@ -84,7 +113,8 @@ def dataset_of(answer: object, name: str) -> VerticalDataset:
 
     `features` is a list of arrays (N, ...), one for each client, and `labels` (N,) whole numbers from 0. The test part,
     `test_features` and `test_labels`, is a fifth of the records where it is left out, and `classes` one more than the
-    largest label.
+    largest label. Where `task` is "regression", labels are numbers: targets that are ordered or continuous. Labels that
+    are not whole need no `task`.
 
     Raises:
         InputError: A key is missing or unknown, or an array is wrong.
@@ -94,9 +124,17 @@ def dataset_of(answer: object, name: str) -> VerticalDataset:
         also = ", ".join(KEYS[2:])
         raise InputError(f"{name} gives {shown}; return a dictionary of features, labels and at most {also}")
     try:
-        whole = _records(answer["features"], answer["labels"])
+        labels, test_labels = answer["labels"], answer.get("test_labels", ())
+        values = _values(answer.get("task"), labels, test_labels)
+        if values is not None:
+            if "classes" in answer:
+                raise InputError("leave classes out: the target is a number")
+            labels, test_labels = (
+                np.searchsorted(values, np.asarray(some, np.float32)) for some in (labels, test_labels)
+            )
+        whole = _records(answer["features"], labels)
         if "test_features" in answer:
-            train, test = whole, _records(answer["test_features"], answer.get("test_labels", ()))
+            train, test = whole, _records(answer["test_features"], test_labels)
         else:
             train, test = split_records(whole, seed=0)
         most = int(max(train.labels.max(), test.labels.max()))
@@ -107,11 +145,31 @@ def dataset_of(answer: object, name: str) -> VerticalDataset:
         digests = {"labels": array_digest(whole.labels)}
         digests |= {f"features of client {m}": array_digest(block) for m, block in enumerate(whole.features, start=1)}
         blocks = f"{len(whole.features)} blocks of the system's own"
-        return VerticalDataset(name, train, test, int(answer.get("classes", max(2, most + 1))), blocks, digests)
+        classes = int(answer.get("classes", max(2, most + 1))) if values is None else len(values)
+        return VerticalDataset(name, train, test, classes, blocks, digests, values=values)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name}: {error}") from error
     except InputError as error:
         raise error.placed(f"{name}: ") from error
+
+
+def _values(task: object, *labels: Any) -> FloatArray | None:
+    """Return the different numbers that labels are, in order; None where they are classes. Errors as `dataset_of`."""
+    if task is not None and task not in TASKS:
+        raise InputError(f"task is {task!r}; use {' or '.join(TASKS)}")
+    numbers = np.concatenate([np.asarray(some).ravel() for some in labels if len(some)] or [np.zeros(0, int)])
+    whole = numbers.dtype.kind in "iub"
+    if task == "classification" or (task is None and (whole or numbers.dtype.kind != "f")):
+        return None
+    if not np.isfinite(numbers).all():
+        raise InputError("labels hold nan or inf; use finite numbers")
+    if task is None and (numbers == np.round(numbers)).all():
+        rule = 'use whole numbers of an integer type for classes, or add "task": "regression"'
+        raise InputError(f"labels are {numbers.dtype}; {rule}")
+    values = np.unique(numbers.astype(np.float32))
+    if len(values) == 1:
+        raise InputError(f"labels are all {numbers[0]}; use two different numbers at least")
+    return values
 
 
 def _records(features: Any, labels: Any) -> Records:
@@ -120,6 +178,10 @@ def _records(features: Any, labels: Any) -> Records:
         raise InputError(f"features is a {kind}; use a list of arrays, one for each client")
     blocks = tuple(np.ascontiguousarray(np.asarray(block), np.float32) for block in features)
     labels = np.asarray(labels)
+    if labels.ndim == 2 and labels.shape[1] > 1:
+        n, t = labels.shape
+        rule = f"{n * t} labels, a row of features for each, and ids record * {t} + position"
+        raise InputError(f"labels has shape {labels.shape}; make each position a record of its own: {rule}")
     if labels.dtype.kind not in "iub":
         check_array("labels", labels, np.int64)
     return Records(blocks, np.ascontiguousarray(labels, np.int64))

@@ -218,7 +218,8 @@ class TrainingData:
 
     `vocabulary` is the number of token ids where the features are such, else None; `selection` (K, N) says which row of
     `features` each replica trains on as its record i (shadow models), None: row i. Where labels are `soft`, by replica
-    (K, N, classes), losses are of these. A `decoder` reads classes off predictions of them.
+    (K, N, classes), losses are of these. A `decoder` reads classes off predictions of them. Where the target is a
+    number, label c stands for `values[c]`.
     """
 
     features: tuple[Tensor, ...]
@@ -230,6 +231,7 @@ class TrainingData:
     selection: Tensor | None = None
     soft: SoftTargets | None = None
     decoder: LabelDecoder | None = None
+    values: np.ndarray | None = None
 
     @property
     def records(self) -> int:
@@ -264,6 +266,7 @@ class TrainingData:
             moved(test.labels),
             dataset.classes,
             getattr(dataset, "vocabulary", None),
+            values=dataset.values,
         )
 
     def of_replicas(self, first: int, last: int) -> "TrainingData":

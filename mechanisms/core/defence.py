@@ -154,6 +154,8 @@ def defended(data: "TrainingData", defences: Sequence[Defence], context: "RunCon
         if defence.binary and data.classes != 2:
             rule = f"leave it out: it is for 2 classes, and there are {data.classes}"
             raise InputError(rule, "defence", defence.name)
+        if data.values is not None and (defence.place == "labels" or defence.reads_labels):
+            raise InputError("leave it out: it is for classes, and the target is a number", "defence", defence.name)
     for place, defence in enumerate(defences):
         draws = Draws(context.noise_origin, context.seed, context.replicas, place, context.channel)
         data = defence.on_labels(data, draws)

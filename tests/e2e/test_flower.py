@@ -18,7 +18,7 @@ import torch
 from sklearn.datasets import load_breast_cancer
 
 from attacks.core.knowledge import FewLabels
-from attacks.label.binary import by_direction
+from attacks.label.direction import by_direction
 from dpzv_audit.systems.replay import replay
 from dpzv_audit.systems.transcript import load
 from mechanisms.core.channel import Adversary, Channel, ViewRecorder

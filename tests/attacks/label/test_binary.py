@@ -1,5 +1,6 @@
 """Attacks on binary labels: norms and directions of gradients, and the spectrum of embeddings."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,8 +9,10 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from attacks import ATTACKS
+from attacks.core.spec import DoesNotApply
 from attacks.label.binary import by_norm, guesses_of, mean_by_record, projections
 from dpzv_audit.data import load
+from dpzv_audit.data.vertical import Records
 
 from ...helpers.refusals import refused
 from ..conftest import mount, random_dataset
@@ -97,8 +100,10 @@ def test_known_positives_are_none_of_those_that_are_left_to_find():
     assert guesses.labels.tolist() == [[[1, 1, 0, 0, 0, 0]]]
 
 
-def small_known(records, rarer=1, share=0.5):
-    return SimpleNamespace(records=records, rarer=rarer, share_of_ones=share, seed=0)
+def small_known(records, rarer=1, share=0.5, shares=(0.5, 0.5)):
+    return SimpleNamespace(
+        records=records, rarer=rarer, share_of_ones=share, seed=0, shares=shares, classes=len(shares)
+    )
 
 
 def test_projections_put_the_smaller_cluster_on_the_positive_side():
@@ -110,10 +115,34 @@ def test_projections_put_the_smaller_cluster_on_the_positive_side():
         assert along[truth].min() > along[~truth].max()
 
 
-@pytest.mark.parametrize("spec", [NORM, DIRECTION, SPECTRAL], ids=lambda spec: spec.name)
-def test_more_than_two_classes_are_one_line(spec):
-    with refused(f"{spec.name} does not apply to split: random has 4 classes; use data with 2"):
-        mount(spec, "split")
+def test_more_than_two_classes_are_one_line():
+    with refused("label_spectral does not apply to split: random has 4 classes; use data with 2"):
+        mount(SPECTRAL, "split")
+
+
+def test_norms_order_several_classes_by_how_rare_they_are(monkeypatch):
+    """Class 1 is the commonest and class 2 the rarest; as many records are named as each class has."""
+    truth = np.repeat([1, 0, 2], [60, 30, 10])
+    norms = np.array([2.0, 1.0, 3.0])[truth] + 0.4 * np.random.default_rng(0).random(100)
+    gradients, ids = torch.from_numpy(norms).view(1, 1, 100, 1), torch.arange(100).view(1, 1, 100)
+    monkeypatch.setattr("attacks.label.binary.cut_layer", lambda view, known: (gradients, ids))
+    guesses = by_norm(None, small_known(records=100, shares=(0.3, 0.6, 0.1)))
+    assert np.array_equal(guesses.labels[0, 0].numpy(), truth)
+    assert np.array_equal(guesses.scores.argmax(3)[0, 0, [0, 99]].numpy(), [1, 2])
+
+
+@pytest.mark.parametrize("attack", ["label_direction", "label_denoised"])
+def test_a_class_that_is_too_small_is_left_out_and_the_attack_is_not(attack):
+    """Of four classes one has two records, and three labels of each are known: the others are found."""
+    data = random_dataset(records=160, held_out=8)
+    labels = np.where(np.arange(160) < 2, 3, np.arange(160) % 3)
+    data = replace(data, train=Records(data.train.features, labels))
+    outcome = mount(ATTACKS[attack], "split", data, options={"top_model": False, "epochs": 3}, trials=2)
+    assert outcome.success.value > 0.9
+    assert outcome.measures["records of classes without a known label"].value == pytest.approx(2 / 151)
+    rare = replace(data, train=Records(data.train.features, np.where(np.arange(160) < 157, 0, np.arange(160) % 4)))
+    with refused("option labels_per_class is 3; use at most 0: no two classes have more records", DoesNotApply):
+        mount(ATTACKS[attack], "split", rare, trials=2)
 
 
 @pytest.mark.parametrize("spec", [NORM, DIRECTION], ids=lambda spec: spec.name)

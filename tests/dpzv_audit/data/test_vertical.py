@@ -65,7 +65,6 @@ def test_the_fingerprint_of_token_ids_counts_their_vocabulary():
         ((), labels(0, 1), "features is empty"),
         ((block(2, 3), block(3, 3)), labels(0, 1), r"features\[1\] has shape \(3, 3\)"),
         ((block(2),), labels(0, 1), r"features\[0\] has shape \(2,\)"),
-        ((block(2, 0),), labels(0, 1), r"features\[0\] has shape \(2, 0\)"),
         ((block(2, 3).astype(np.float64),), labels(0, 1), "float64; use an array of float32"),
         ((block(2, 3).tolist(),), labels(0, 1), "list; use an array of float32"),
         ((block(3, 2).T,), labels(0, 1), "not C-contiguous"),

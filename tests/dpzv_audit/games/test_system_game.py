@@ -155,13 +155,13 @@ def test_the_fit_asks_for_no_coin_of_an_audited_training():
 
 
 def test_what_is_public_is_drawn_without_coins_and_balanced():
-    public = public_labels(1000, 2, stream(0, Purpose.CONTROL, 0))
+    public = public_labels(1000, table(), stream(0, Purpose.CONTROL, 0))
     assert (public.candidates == [0, 1]).all()
     assert np.bincount(public.given[public.given >= 0]).tolist() == [50, 50]
-    many = public_labels(2000, 10, stream(0, Purpose.CONTROL, 0))
+    many = public_labels(2000, table(classes=10), stream(0, Purpose.CONTROL, 0))
     assert (many.candidates[:, 0] < many.candidates[:, 1]).all()
     assert len(np.unique(many.candidates, axis=0)) == 45
-    assert (public_labels(8, 10, stream(0, Purpose.CONTROL, 0)).given >= 0).sum() == 4
+    assert (public_labels(8, table(classes=10), stream(0, Purpose.CONTROL, 0)).given >= 0).sum() == 4
 
     game = game_of(gaussian)
     public, coins = game.dealt(0)
@@ -247,7 +247,7 @@ def message(rows, *, kind="gradient", ids=None, round_=0):
 
 
 def test_numbers_of_a_record_do_not_turn_with_the_model(rng):
-    public = public_labels(60, 2, rng)
+    public = public_labels(60, table(), rng)
     rows = [rng.standard_normal((60, 5)) for _ in range(6)]
     turn, _ = np.linalg.qr(rng.standard_normal((5, 5)))
     plain, turned = (
@@ -274,7 +274,7 @@ def test_padding_is_about_no_record_and_one_row_is_about_all_of_its_batch():
 
 
 def test_a_score_that_is_blind_says_so(rng):
-    public = public_labels(20, 2, rng)
+    public = public_labels(20, table(), rng)
     same = rng.standard_normal((20, 3))
 
     def heard(rows):
