@@ -16,6 +16,7 @@ from ..games.game import CANARIES, CANARY, KNOWS_IDS, SCORES, Game
 from ..games.hunting import hunted, variants_of
 from ..games.labels import LabelTrials, private_labels
 from ..games.mechanism import MechanismTrials
+from ..games.messages import READ
 from ..games.planted import Planted
 from ..games.real import RealTrials, play_one_run
 from ..games.scores import GameScores
@@ -27,6 +28,7 @@ from ..runs import versions
 from ..statistics.estimators import audit_scores, can_refute
 from ..statistics.panel import Panel
 from .bounding import NEIGHBOURS, AuditPlan, Bounded, bounded_by, wealth_by_pairs
+from .games import voids_of
 from .privacy import (
     Claimed,
     check_noise,
@@ -443,8 +445,11 @@ def system_outcome(
         "label_first": outside,
     }
     sentence = said("system", training.method.name, privacy, bounded.bounds[0].ceiling, inside + outside)
+    # Where something is claimed the verdict says what no score reads.
+    unread = voids_of(training.method, training.dataset.clients, READ) if privacy.judged is None else ()
+    warnings = [*scores.warnings, *(void.words for void in unread)]
     # Scores of one training depend on each other: they have no band.
-    return _outcome(bounded, privacy, sentence, facts, provenance(training), warnings=scores.warnings, tradeoff=None)
+    return _outcome(bounded, privacy, sentence, facts, provenance(training), warnings=warnings, tradeoff=None)
 
 
 def planted_row(planted: Planted, audit: AuditPlan, *, runs: int | None = None, seed: int = 0) -> PlantedRow:

@@ -206,7 +206,9 @@ def voids_of(method: MethodSpec, clients: int, read: Collection[str]) -> tuple[V
     nameless = ", ".join(kind for kind in kinds if kind in read)
     words = []
     if unknown:
-        words.append(f"no attack reads messages of kind {unknown}")
+        alike = method.capabilities.like_groups.issuperset(kind for kind in kinds if kind not in read)
+        hint = "; if they say who shares a node of a tree, record them as groups" if alike else ""
+        words.append(f"no attack reads messages of kind {unknown}{hint}")
     if nameless:
         right = "record.sent(..., ids) says which records they are about"
         words.append(f"no attack reads messages of kind {nameless} without ids: {right}")

@@ -105,6 +105,24 @@ def with_ids(messages: Iterable[Sent], tensors: Arrays) -> list[Sent]:
     return [message if message.ids else message._replace(ids=ids_of(message)) for message in messages]
 
 
+def like_groups(messages: Iterable[Sent], tensors: Arrays) -> frozenset[str]:
+    """Return the kinds of a system's own whose messages, with ids, hold what `groups` hold.
+
+    That is a column or more of whole numbers, each shared by two rows or more on average.
+    """
+    like: dict[str, bool] = {}
+    for message in messages:
+        if message.kind in (*PER_RECORD, "scalar", "losses") or not like.get(message.kind, True):
+            continue
+        values = tensors[message.tensor]
+        shared = bool(message.ids) and values.ndim in (1, 2) and len(values) == len(tensors[message.ids])
+        shared = shared and all(
+            2 * len(np.unique(column)) <= len(column) for column in values.reshape(len(values), -1).T
+        )
+        like[message.kind] = shared and bool((values == np.floor(values)).all())
+    return frozenset(kind for kind, whole in like.items() if whole)
+
+
 def check_order(messages: Iterable[Sent]) -> None:
     """Raise `InputError` for a gradient that comes before any embeddings of its client in its round, masked or not."""
     uploaded = set()

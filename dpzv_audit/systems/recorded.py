@@ -14,7 +14,7 @@ from mechanisms.core.method import MethodSpec, Protection, no_noise
 from ..data.files import file_digest
 from ..data.vertical import Records, VerticalDataset
 from .features import ClientFeatures
-from .messages import with_ids
+from .messages import like_groups, with_ids
 from .rehearsal import apart, nameless, told_to_clients, uplink, widths_of
 from .run import SystemConfig, SystemRun
 from .stated import UNSTATED
@@ -73,6 +73,7 @@ def method_of_transcript(transcript: Transcript, featured: Collection[int] = ())
         widths=widths_of(sent, transcript.tensors, transcript.records),
         telling=kinds,
         nameless=nameless(sent, kinds),
+        like_groups=like_groups(sent, transcript.tensors),
     )
     protection = Protection(words=UNSTATED)
     return MethodSpec(

@@ -15,7 +15,7 @@ from mechanisms.core.models import GivenModel
 
 from ..base.errors import AuditError, InputError
 from ..base.seeds import Purpose, stream
-from .messages import SERVER, UPLOADS, Arrays, Recording, Sent, with_ids
+from .messages import SERVER, UPLOADS, Arrays, Recording, Sent, like_groups, with_ids
 from .release_tests import Excerpt, Rehearsal
 from .system import System, check_answer, seed_of
 from .task import Part, Task
@@ -109,6 +109,7 @@ def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
         apart=apart(first.record.messages, task.clients),
         telling=telling,
         nameless=nameless(sent.messages, telling),
+        like_groups=like_groups(sent.messages, first.record.tensors),
         rehearsed=Rehearsal(sent)
         if other is None
         else Rehearsal(sent, _excerpt(other), lambda: _excerpt(refeatured())),

@@ -39,6 +39,7 @@ class Capabilities:
         coupled: Whether a gradient depends on labels of other records.
         telling: Kinds of messages to each party that are not the same when labels differ.
         nameless: Kinds among `telling` whose messages do not say which records they are about.
+        like_groups: Kinds of its own whose messages hold what `groups` hold: whole numbers that records share.
         contradicted: How a rehearsal contradicts the release that a system states.
         not_made: Tests of a rehearsal that were not made.
         seconds: How long one training took in a rehearsal; 0.0 where nothing was rehearsed.
@@ -62,6 +63,7 @@ class Capabilities:
     coupled: bool = False
     telling: Mapping[int, frozenset[str]] = field(default_factory=dict)
     nameless: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    like_groups: frozenset[str] = _NONE
     contradicted: tuple[str, ...] = ()
     not_made: tuple[str, ...] = ()
     seconds: float = field(default=0.0, compare=False)

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from dpzv_audit.systems import Recorder
-from dpzv_audit.systems.messages import check_order
+from dpzv_audit.systems.messages import check_order, like_groups
 from dpzv_audit.systems.record import Tensors
 
 from ...helpers.refusals import refused
@@ -400,3 +400,14 @@ def test_groups_are_whole_numbers_about_records(record):
         record.sent(1, 0, 1, "groups", np.array([1, 2]))
     with refused("did you mean 'groups'"):
         record.sent(1, 0, 1, "group", np.array([1, 2]), IDS[:2])
+
+
+def test_kinds_of_a_systems_own_that_hold_what_groups_hold_are_told_from_others(record):
+    nodes = np.array([4.0, 4.0, 3.0, 3.0])
+    record.sent(0, 0, 1, "instances", nodes, IDS)
+    record.sent(0, 0, 1, "instances", np.stack([nodes, nodes[::-1]], 1), IDS)
+    record.sent(0, 0, 1, "weights", nodes / 8, IDS)
+    record.sent(0, 0, 1, "ranks", np.arange(4), IDS)
+    record.sent(0, 0, 1, "totals", nodes)
+    record.sent(0, 0, 1, "losses", nodes, IDS)
+    assert like_groups(record.messages, record.tensors) == {"instances"}
