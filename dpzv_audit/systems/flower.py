@@ -6,6 +6,7 @@ the user, who starts the processes, says which.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -41,7 +42,8 @@ def client_mod(folder: Path | str, *, records: int, clients: int, classes: int, 
 
     It stands first, so that it sees a reply after other mods, such as local DP. Each exchange is a transcript in
     `folder/RUN/client-M/`, since Flower may start a process for each; `gather` joins them. A node's `partition-id` P is
-    client P + 1; a message's `group_id` is its round.
+    client P + 1. A message's `group_id` is its round; where it is no number, or one of several rounds, rounds are
+    counted for each client (`_Rounds`).
 
     A reply's arrays with a row for each record are `embeddings`, a request's are `gradient`, in an evaluation both are
     `prediction`; all other entries have the kind of their record in the message. An entry `ids` says which records rows
@@ -65,12 +67,11 @@ def client_mod(folder: Path | str, *, records: int, clients: int, classes: int, 
         client = place + 1
         log = _ServerLog(Recorder(records, clients))
         if _STATE in context.state:
-            log.latest[client] = np.array(context.state[_STATE][IDS], np.int64)
+            log.restore(client, context.state[_STATE])
         log.add(message, client, reply=False)
         reply = call_next(message, context)
         log.add(reply, client, reply=True)
-        if client in log.latest:
-            context.state[_STATE] = ConfigRecord({IDS: log.latest[client].tolist()})
+        context.state[_STATE] = log.state(client)
         if log.record.messages:
             exchanges = Path(folder) / str(context.run_id) / f"client-{client}"
             number = len(list(exchanges.glob("*")))
@@ -240,38 +241,85 @@ def local_grid(app: ClientApp, record: Recorder, config: Mapping[str, bool | int
 
 
 @dataclass
+class _Rounds:
+    """Numbers the rounds of one client.
+
+    A `group_id` of digits is the number of its round, plus `extra`, the number of rounds so far that no name tells from
+    the one before. Without a number each reply with rows begins a round; with one, a reply with rows does after a
+    request with rows, which answered an earlier reply.
+
+    Attributes:
+        number: The latest number.
+        extra: See above.
+        replied: Whether the client has sent rows in this round.
+        answered: Whether it was sent rows since.
+    """
+
+    number: int = 0
+    extra: int = 0
+    replied: bool = False
+    answered: bool = False
+
+    def of(self, group_id: str, *, rows: bool, ids: bool, reply: bool) -> int:
+        """Return the round of a message, given whether it holds rows of records, and says which they are."""
+        named = re.fullmatch("[0-9]+", group_id) is not None
+        if named and int(group_id) != self.number:
+            self.number, self.replied, self.answered = int(group_id), False, False
+        over = self.replied and (self.answered or not named)
+        if rows and reply:
+            self.extra += over
+            self.replied, self.answered = True, False
+        elif rows:
+            self.answered = True
+        asks_next = over and ids and not rows and not reply
+        return self.number + self.extra + asks_next
+
+
+@dataclass
 class _ServerLog:
     """Records messages; `latest` holds the ids that were last named to or by each client."""
 
     record: Recorder
     latest: dict[int, NDArray[np.int64]] = field(default_factory=dict)
+    rounds: defaultdict[int, _Rounds] = field(default_factory=lambda: defaultdict(_Rounds))
     public_ids: bool = False
+
+    def state(self, client: int) -> ConfigRecord:
+        """Return what is known of a client's rounds and ids, for a process that goes on."""
+        known = {name: int(value) for name, value in vars(self.rounds[client]).items()}
+        if client in self.latest:
+            known[IDS] = self.latest[client].tolist()
+        return ConfigRecord(known)
+
+    def restore(self, client: int, state: ConfigRecord) -> None:
+        """Go on from the `state` of another log."""
+        known = dict(state)
+        if IDS in known:
+            self.latest[client] = np.array(known.pop(IDS), np.int64)
+        self.rounds[client] = _Rounds(**known)
 
     def add(self, message: Message, client: int, *, reply: bool) -> None:
         """Record what a request to `client`, or its reply, holds."""
         if not message.has_content():
             return
-        kind = message.metadata.message_type
-        number = message.metadata.group_id
         entries = list(_entries(message.content))
-        if entries and not re.fullmatch("[0-9]+", number):
-            raise InputError(
-                f"the {kind!r} message of client {client} has group_id {number!r}; use the number of its round"
-            )
-        for _, name, values in entries:
-            if name == IDS:
-                self.public_ids = True
-                self.latest[client] = values.astype(np.int64)
+        named = [values for _, name, values in entries if name == IDS]
+        if named:
+            self.public_ids = True
+            self.latest[client] = named[-1].astype(np.int64)
         ids = self.latest.get(client, np.arange(self.record.records))
+        rows = [name != IDS and values.shape[:1] == ids.shape for _, name, values in entries]
+        number = self.rounds[client].of(message.metadata.group_id, rows=any(rows), ids=bool(named), reply=reply)
         way = (client, SERVER) if reply else (SERVER, client)
-        by_record = "prediction" if kind.startswith("evaluate") else "embeddings" if reply else "gradient"
-        for group, name, values in entries:
+        evaluated = message.metadata.message_type.startswith("evaluate")
+        by_record = "prediction" if evaluated else "embeddings" if reply else "gradient"
+        for (group, name, values), of_records in zip(entries, rows, strict=True):
             if name == IDS:
-                self.record.sent(int(number), *way, IDS, values)
-            elif values.shape[:1] == ids.shape:
-                self.record.sent(int(number), *way, by_record, values, ids)
+                self.record.sent(number, *way, IDS, values)
+            elif of_records:
+                self.record.sent(number, *way, by_record, values, ids)
             else:
-                self.record.sent(int(number), *way, _word(group), values)
+                self.record.sent(number, *way, _word(group), values)
 
 
 def _entries(content: RecordDict) -> Iterator[tuple[str, str, NDArray[Any]]]:

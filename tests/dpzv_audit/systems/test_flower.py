@@ -164,10 +164,72 @@ def test_pushing_and_pulling_records_as_sending_and_receiving_does(flwr, flower)
     assert content(records[0]) == content(records[1])
 
 
+def rounds_of(record, client, kind):
+    return [m.round for m in record.messages if m.kind == kind and client in (m.sender, m.receiver)]
+
+
+def exchanged(flwr, grid, number, nodes=(1, 2), **asked):
+    """One exchange with nodes: embeddings up, and gradients pushed down, whose replies nobody awaits."""
+    list(grid.send_and_receive([message(flwr, node, "query.embed", number, **asked) for node in nodes]))
+    down = np.ones((len(asked.get(IDS_NAME, range(N))), 2), np.float32)
+    grid.push_messages([message(flwr, node, "train.descend", number, g=down) for node in nodes])
+
+
+@pytest.mark.parametrize("number", ["", "training", "4"])
+def test_rounds_without_a_name_of_their_own_are_counted_by_replies(flwr, flower, number):
+    record = Recorder(N, M)
+    grid = flower.local_grid(client_app(flwr), record, {})
+    for nodes in ((1, 2), (1,), (1, 2)):
+        exchanged(flwr, grid, number, nodes)
+    start = 4 if number == "4" else 0
+    for kind in ("embeddings", "gradient"):
+        assert rounds_of(record, 1, kind) == [start, start + 1, start + 2]
+        assert rounds_of(record, 2, kind) == [start, start + 1]
+
+
+def test_a_request_for_records_without_a_name_is_of_the_round_that_it_begins(flwr, flower):
+    record = Recorder(N, M)
+    grid = flower.local_grid(client_app(flwr), record, {})
+    for ids in (IDS, IDS[:2]):
+        exchanged(flwr, grid, "", ids=np.array(ids))
+    for kind in ("ids", "embeddings", "gradient"):
+        assert rounds_of(record, 1, kind) == [0, 1]
+
+
+def test_names_that_are_numbers_of_rounds_stay_and_those_of_passes_are_told_apart(flwr, flower):
+    record = Recorder(N, M)
+    grid = flower.local_grid(client_app(flwr), record, {})
+    for number, nodes in (("0", (1, 2)), ("1", (1,)), ("5", (1, 2))):
+        exchanged(flwr, grid, number, nodes)
+    assert rounds_of(record, 1, "embeddings") == [0, 1, 5]
+    assert rounds_of(record, 2, "gradient") == [0, 5]
+    record = Recorder(N, M)
+    grid = flower.local_grid(client_app(flwr), record, {})
+    for number in ("0", "0", "1", "1"):
+        exchanged(flwr, grid, number)
+    assert rounds_of(record, 1, "embeddings") == rounds_of(record, 2, "gradient") == [0, 1, 2, 3]
+    record = Recorder(N, M)
+    grid = flower.local_grid(client_app(flwr), record, {})
+    for _ in range(2):  # two forward passes of one round
+        list(grid.send_and_receive([message(flwr, 1, "query.embed", "0")]))
+    assert rounds_of(record, 1, "embeddings") == [0, 0]
+
+
+def test_mods_of_processes_count_rounds_as_the_server_does(flwr, flower, tmp_path):
+    record = Recorder(N, M)
+    mods = [flower.client_mod(tmp_path, records=N, clients=M, classes=2, tls=False)]
+    grid = flower.local_grid(client_app(flwr, mods), record, {})
+    for _ in range(3):
+        exchanged(flwr, grid, "")
+
+    def of_records(held):
+        return sorted((m for m in content(held) if m[5] is not None), key=str)
+
+    # Of a request that was pushed nobody awaits the reply, which the mod alone sees.
+    assert of_records(load(flower.gather(tmp_path / "0"))) == of_records(record) != []
+
+
 def test_what_cannot_be_recorded_is_one_line(flwr, flower, tmp_path):
-    grid = flower.local_grid(client_app(flwr), Recorder(N, M), {})
-    with refused(r"'query.embed' message of client 1 has group_id ''; use the number"):
-        grid.send_and_receive([message(flwr, 1, "query.embed", "", ids=np.array(IDS))])
     mod = flower.client_mod(tmp_path, records=N, clients=1, classes=2, tls=False)
     grid = flower.LocalGrid(client_app(flwr, [mod]), M, {})
     with refused("partition-id of the node is 1; use a whole number from 0 to 0"):
