@@ -4,6 +4,8 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
+
 from attacks.core import needs
 from attacks.core.setting import BY_CLIENTS, AttackSetting
 from mechanisms import Training
@@ -18,6 +20,7 @@ from ..evidence.choosing import applicable, lacking, named, possible, target_in
 from ..evidence.games import FEATURES, PLAYED_BY, features_unread, theory_of, voids_of, voids_of_release
 from ..evidence.gathering import Block, Pool, Stage, Subject
 from ..games.fitting import LEAST_FIT
+from ..games.lengths import COINS as NUMBERS
 from ..games.messages import READ
 from ..games.scores import GameScores
 from ..games.system import (
@@ -28,6 +31,7 @@ from ..games.system import (
     SystemGame,
     fitted_score,
     play,
+    play_numbers,
 )
 from ..systems.rehearsal import SystemCapabilities, rehearse
 from ..systems.run import method_of, setting_of
@@ -193,6 +197,7 @@ def _games_on(claim: SystemClaim | CoinClaim, training: Training, access: Access
         few = f"messages that the {adversary} sees are about {seen:,} of {records:,} records, by their ids"
         why = f"{few}, and {coins:,} labels are not given: a game needs {LEAST_COINS} of both"
         return Subject(unaudited=f"too few labels to guess: {why}")
+    tell = method.capabilities.lengths_tell
 
     @cache
     def fitted() -> MessageScore:
@@ -200,11 +205,21 @@ def _games_on(claim: SystemClaim | CoinClaim, training: Training, access: Access
 
     def draw(number: int) -> GameScores:
         with importable(access.folder):
-            return play(game, fitted(), 1, first=number)
+            score = fitted()
+            told = play(game, score, 1, first=number)
+            if score.numbers is None:
+                return told
+            # Scores of the rule, 1 or -1, are further out than all others: its guesses are taken for themselves.
+            beside = play_numbers(game, score.numbers, 1, first=number)
+            surest = 2.0 * float(np.abs(np.concatenate(told.sides)).max(initial=1.0))
+            inside, outside = (
+                np.concatenate((own, surest * extra)) for own, extra in zip(told.sides, beside.sides, strict=True)
+            )
+            return replace(told, in_scores=inside, out_scores=outside)
 
     return Subject(
         stages=(Stage(name=COINS, pool=COINS, blocks=COIN_TRAININGS, sequential=1.0, stops=True),),
-        pools={COINS: Pool(draw=draw, trials=1, coins=coins, stored=True)},
+        pools={COINS: Pool(draw=draw, trials=1, coins=coins + (NUMBERS if tell else 0), stored=True)},
         voids=voids_of(method, data.clients, READ),
         facts={"game": {"adversary": adversary, "neighbours": NEIGHBOURS, "fit_trainings": FIT_TRAININGS}},
     )

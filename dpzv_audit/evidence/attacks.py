@@ -27,7 +27,7 @@ from .sections import provenance
 from .sentences import said
 from .training import attack_result
 
-LENGTHS = "the number of messages changes with labels, which no attack reads"
+LENGTHS = "the number of messages changes with labels, which no attack reads: the command audit does"
 
 
 def folder_of(key: CellKey) -> str:

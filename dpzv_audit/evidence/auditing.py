@@ -15,13 +15,21 @@ from ..games.fitting import pilot_size
 from ..games.game import CANARIES, CANARY, KNOWS_IDS, SCORES, Game
 from ..games.hunting import hunted, variants_of
 from ..games.labels import LabelTrials, private_labels
+from ..games.lengths import COINS
 from ..games.mechanism import MechanismTrials
 from ..games.messages import READ
 from ..games.planted import Planted
 from ..games.real import RealTrials, play_one_run
 from ..games.scores import GameScores
 from ..games.sums import SumTrials
-from ..games.system import FIT_TRAININGS, TRAININGS, SystemGame, system_game
+from ..games.system import (
+    FIT_TRAININGS,
+    TRAININGS,
+    SystemGame,
+    fitted_score,
+    play,
+    play_numbers,
+)
 from ..games.transcript import DrawnTrials, SimulatedTrials
 from ..results import AuditResult, Data, Plain, PlantedGame, PlantedResult, PlantedRow, Privacy
 from ..runs import versions
@@ -407,6 +415,7 @@ def _of_coins(scores: GameScores, estimators: Sequence[str], delta: float, audit
         estimators=estimators,
         coin_flips=True,
         seed=seed,
+        pilot=scores.pilot,
     )
     return Bounded(scores=scores, bounds=bounds, plan=audit, delta=delta, seed=seed)
 
@@ -427,12 +436,22 @@ def system_outcome(
     """
     stage = audit.reporter("trainings of the fit, and audited ones", fit_trainings + trainings)
     game = SystemGame(training, adversary)
-    scores = system_game(game, trainings=trainings, fit_trainings=fit_trainings, progress=stage)
-    inside, outside = map(len, scores.sides)
-    if not (inside and outside):
+    score = fitted_score(game, fit_trainings, progress=stage)
+    played = [play(game, score, trainings, progress=lambda done: stage(fit_trainings + done))]
+    if not all(map(len, played[0].sides)):
         raise InputError(", which gives no coin on one side; use more", "trainings", trainings)
+    numbers = ""
+    if score.numbers is not None:
+        stage = audit.reporter("trainings whose number of messages is read", COINS * trainings)
+        played.append(play_numbers(game, score.numbers, trainings, progress=stage))
+        numbers = f"{score.numbers.words}: a coin in each of {COINS * trainings} trainings"
     delta = training.method.protection(training.config).delta
-    bounded = _of_coins(scores, ("one-run",), delta, audit, training.seed)
+    # Of several games, which share the error, the one that shows most counts.
+    each = replace(audit, confidence=Panel(played).confidence(audit.confidence))
+    of_games = [_of_coins(scores, ("one-run",), delta, each, training.seed) for scores in played]
+    bounded = replace(max(of_games, key=lambda one: one.bounds[0].epsilon_lower), plan=audit)
+    scores = bounded.scores
+    inside, outside = map(len, scores.sides)
     privacy = privacy_of_system(training, adversary, bounded, epsilon)
     facts: dict[str, Plain] = {
         "mechanism": f"{trainings} training{'s' if trainings > 1 else ''} of the system",
@@ -441,6 +460,7 @@ def system_outcome(
         "adversary": adversary,
         "score": SCORES[scores.kind],
         **bounded.facts,
+        **({"numbers_of_messages": numbers} if numbers else {}),
         "label_second": inside,
         "label_first": outside,
     }

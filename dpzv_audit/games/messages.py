@@ -31,7 +31,7 @@ MOST_RAW = 64
 """Width of the widest rows whose coordinates are numbers of a record too."""
 VOTES = ((0.25, 1.0), (0.5, 0.3), (0.5, 3.0), (1.0, 1.0))
 """Powers of nodes' sizes and penalties with which records of given labels vote on those that share nodes with them."""
-NUMBERS = 10 * BLOCKS
+NUMBERS = 10 * BLOCKS + 1
 """Numbers of a record from messages of any other kind."""
 _TINY = 1e-30
 _ITERATIONS = 30
@@ -58,7 +58,8 @@ class Heard:
 
     Attributes:
         kind: Kind of the messages.
-        numbers: Numbers (N, c) that no rotation of the rows changes; 0 where there was no message about a record.
+        numbers: Numbers (N, c) that no rotation of the rows changes; 0 where there was no message about a record. Of
+            all kinds but `groups` the last is how many messages were about it, of all.
         raw: Means (N, width) of each record's rows as they are; of `groups` none, width 0.
         first: Ids and rows of the first message: where the model starts, if it holds embeddings.
     """
@@ -215,6 +216,8 @@ def _heard(messages: Sequence[_NamedMessage], public: PublicLabels, classes: int
     records = len(public.given)
     blocks = passes * BLOCKS // (passes.max() + 1)
     numbers = _means(np.stack(columns, 1), ids * BLOCKS + blocks, size=records * BLOCKS).reshape(records, -1)
+    often = np.bincount(ids, minlength=records) / len(messages)
+    numbers = np.column_stack((numbers, often))
     return Heard(messages[0].kind, numbers, _means(rows, ids, size=records), (messages[0].ids, messages[0].rows))
 
 

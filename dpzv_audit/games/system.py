@@ -7,9 +7,11 @@ Changing one coin replaces one label, and all audited trainings together are one
 theorem 5.2 of Steinke, Nasr and Jagielski (NeurIPS 2023) bounds the right guesses, however scores depend on each other.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +26,7 @@ from ..data.vertical import VerticalDataset
 from ..systems.messages import GROUPS
 from .arrays import Bools, Floats
 from .fitting import LEAST_FIT, FittedScore, fit_score
+from .lengths import COINS, FIRST, NumberRule, number_rule, numbers_in, other_labels
 from .messages import MOST_RAW, Heard, Ids, PublicLabels, blank, heard_in, turns
 from .scores import GameScores
 
@@ -68,17 +71,20 @@ class SystemGame:
         public = public_labels(records, self.training.dataset, stream(seed, Purpose.CONTROL, number, 0), self.given)
         return public, stream(seed, Purpose.CONTROL, number, 1).integers(2, size=records)
 
-    def played(self, number: int) -> tuple[dict[str, Heard], Bools, Ids]:
-        """Return what messages of training `number` say, which records play, and the coins (N,) of all."""
+    def played(self, number: int) -> "Played":
+        """Train on the labels that the coins of training `number` decide, and return what its messages say."""
         public, coins = self.dealt(number)
         view = self.trained(number, public, coins)
-        return heard_in(view, public, self.training.dataset.classes), public.given < 0, coins
+        heard = heard_in(view, public, self.training.dataset.classes)
+        return Played(heard, public.given < 0, coins, numbers_in(view))
 
     def trained(self, number: int, public: PublicLabels, coins: Ids) -> View:
         """Train on the labels that the coins decide, and return what the adversary saw."""
+        return self.seen(number, labels_of(public, coins))
+
+    def seen(self, number: int, labels: Ids) -> View:
+        """Train on labels (N,), and return what the adversary saw."""
         training = self.training
-        by_coin = np.take_along_axis(public.candidates, coins[:, None], 1)[:, 0]
-        labels = np.where(public.given >= 0, public.given, by_coin)
         data = replace(training, device="cpu").data(labels[None])
         clients = training.method.exchanging(training.dataset.clients)
         clients = clients[:1] if self.adversary == "client" else clients
@@ -86,6 +92,21 @@ class SystemGame:
         context = RunContext(seed=training.seed, replicas=(number,), observers=(recorder,))
         train(training.method, data, training.config, context)
         return recorder.view
+
+
+class Played(NamedTuple):
+    """What messages of a training say, which records play (N,), the coins (N,) of all, and numbers of messages."""
+
+    heard: dict[str, Heard]
+    plays: Bools
+    coins: Ids
+    numbers: Counter[str]
+
+
+def labels_of(public: PublicLabels, coins: Ids) -> Ids:
+    """Return the labels (N,) that are trained on: by its coin (N,) of each record that is not given."""
+    by_coin = np.take_along_axis(public.candidates, coins[:, None], 1)[:, 0]
+    return np.where(public.given >= 0, public.given, by_coin)
 
 
 def public_labels(
@@ -125,6 +146,7 @@ class MessageScore:
         tried: Cross-validated log loss of the scores that were tried, by what each reads.
         trainings: Trainings that it was fitted on: the first so many. Audited ones come after them.
         warning: Why it is blind to raw coordinates; "" where it is not.
+        numbers: The rule of a game that is played beside, where numbers of messages tell a label.
     """
 
     fitted: FittedScore
@@ -134,6 +156,7 @@ class MessageScore:
     tried: Mapping[str, float]
     trainings: int
     warning: str
+    numbers: NumberRule | None = None
 
     def __call__(self, heard: Mapping[str, Heard]) -> Floats:
         """Return scores (N,) of the records of a training; `InputError` where rows that it reads have another width."""
@@ -169,8 +192,9 @@ def fitted_score(
     heard = []
     ones = []
     zeros = []
+    numbers = []
     for number in range(trainings):
-        messages, plays, coins = game.played(number)
+        messages, plays, coins, sent = game.played(number)
         if not messages:
             rule = "record some with ids, as record.cut does"
             raise InputError(f"{name}: no message that the {game.adversary} sees has ids; {rule}")
@@ -179,6 +203,7 @@ def fitted_score(
         heard.append(messages)
         ones.append(sides[0][:pairs])
         zeros.append(sides[1][:pairs])
+        numbers.append(sent)
         progress(len(heard))
     sizes = [len(side) for side in ones]
     if sum(sizes) < LEAST_FIT:
@@ -200,7 +225,22 @@ def fitted_score(
     if not scores:
         raise InputError(f"{name}: the messages say the same of every record: there is nothing to score")
     losses = {words: score.loss for words, score in scores}
-    return replace(min((score for _, score in scores), key=attrgetter("loss")), tried=losses)
+    best = min((score for _, score in scores), key=attrgetter("loss"))
+    return replace(best, tried=losses, numbers=rule_of_numbers(game, numbers))
+
+
+def rule_of_numbers(game: SystemGame, numbers: Sequence[Counter[str]]) -> NumberRule | None:
+    """Return a rule that tells one label by numbers of messages, None where none was found.
+
+    `numbers` are those of the first trainings. One more training shows whether they change where all labels do; where
+    they do, or differed before, neighbouring label vectors are sought.
+    """
+    training = game.training
+    varied = training.method.capabilities.lengths_tell or any(other != numbers[0] for other in numbers)
+    public, coins = game.dealt(0)
+    ends = other_labels(public, coins, training.dataset.classes, training.dataset.train.labels, varied=varied)
+    generator = stream(training.seed, Purpose.CONTROL, FIRST)
+    return number_rule(game.seen, labels_of(public, coins), numbers[0], ends, generator)
 
 
 Choice = tuple[str, tuple[str, ...], Mapping[str, int]]
@@ -251,25 +291,34 @@ def play(
     scores = []
     bits = []
     for number in range(score.trainings + first, score.trainings + first + trainings):
-        heard, plays, coins = game.played(number)
-        scores.append(score(heard)[plays])
-        bits.append(coins[plays])
+        played = game.played(number)
+        scores.append(score(played.heard)[played.plays])
+        bits.append(played.coins[played.plays])
         progress(len(scores))
     values = np.concatenate(scores)
     ones = np.concatenate(bits) == 1
     return GameScores(values[ones], values[~ones], "fitted", fitted=score.facts, blind=score.warning, coins=True)
 
 
-def system_game(
+def play_numbers(
     game: SystemGame,
+    rule: NumberRule,
+    trainings: int,
     *,
-    trainings: int = TRAININGS,
-    fit_trainings: int = FIT_TRAININGS,
+    first: int = 0,
     progress: Callable[[int], None] = lambda done: None,
 ) -> GameScores:
-    """Fit a score on separate trainings, and play the game with it on others; errors as `fitted_score`."""
-    score = fitted_score(game, fit_trainings, progress=progress)
-    return play(game, score, trainings, progress=lambda done: progress(fit_trainings + done))
+    """Play the game of numbers of messages: `COINS` coins beside each of so many trainings; see `NumberRule.play`.
+
+    `first` is how many such trainings came before.
+    """
+    coins = np.concatenate(
+        [
+            stream(game.training.seed, Purpose.CONTROL, FIRST + 1, number).integers(2, size=COINS)
+            for number in range(first, first + trainings)
+        ]
+    )
+    return rule.play(game.seen, coins, first=COINS * first, progress=progress)
 
 
 def _columns(heard: Mapping[str, Heard], names: Sequence[str], widths: Mapping[str, int]) -> Floats:

@@ -158,10 +158,14 @@ class Guesses:
 def draw_canaries(in_scores: Floats, out_scores: Floats, settings: AuditSettings) -> Canaries | None:
     """Return the canaries of (n,) and (m,) scores; None where too few are left or a side runs out of scores.
 
-    A side runs out with probability below 1e-4: then nothing is proved, which errs on no true claim.
+    A side runs out with probability below 1e-4: then nothing is proved, which errs on no true claim. Beside a pilot of
+    further runs all scores of coin flips are canaries.
     """
     rng = stream(settings.seed, Purpose.SPLIT)
-    if settings.coin_flips:
+    if settings.coin_flips and settings.pilot is not None:
+        scores = np.concatenate([in_scores, out_scores])
+        canaries = Canaries(scores, np.arange(scores.size) < in_scores.size, *settings.pilot)
+    elif settings.coin_flips:
         total = in_scores.size + out_scores.size
         if total < 2 * LEAST_A_SIDE:
             return None

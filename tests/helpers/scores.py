@@ -3,6 +3,7 @@
 import numpy as np
 
 from dpzv_audit import audit_scores
+from dpzv_audit.games.system import fitted_score, play
 
 
 def gaussian(source, mu, n=500, m=None):
@@ -14,6 +15,11 @@ def gaussian(source, mu, n=500, m=None):
 def bound_of(inside, outside, name, *, delta=1e-5, **options):
     """Return the bound of the estimator `name`."""
     return audit_scores(inside, outside, delta=delta, estimators=[name], **options)[0]
+
+
+def system_game(game, *, trainings=2, fit_trainings=4):
+    """Return the scores of coins in trainings of a system, by a score fitted on others."""
+    return play(game, fitted_score(game, fit_trainings), trainings)
 
 
 def score_files(folder, n):

@@ -11,14 +11,14 @@ import torch
 from torch import nn
 
 from attacks import ATTACKS, AttackSetting
-from dpzv_audit.games.system import SystemGame, system_game
+from dpzv_audit.games.system import SystemGame
 from dpzv_audit.systems.run import prepared
 from dpzv_audit.systems.system import System
 from dpzv_audit.systems.task import Task, dataset_of
 from mechanisms import Training
 
 from ...helpers.refusals import refused
-from ...helpers.scores import bound_of
+from ...helpers.scores import bound_of, system_game
 
 
 def features(rng, records, widths=(6, 6)):
