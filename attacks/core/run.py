@@ -219,7 +219,8 @@ MOST_NUMBERS = 200
 def few_labels(spec: AttackSpec, labels: Tensor, setting: AttackSetting) -> FewLabels:
     """Return `labels_per_class` records of each class of the labels that were trained on, drawn for each replica.
 
-    Of an attack with the option `known_share` instead that share of each class, at least one record.
+    Of an attack with the option `known_share` instead that share of each class, at least one record, or of all records
+    where the target is a number.
 
     A class without more records than that is left out, if two others have more: none of its labels are granted. Of more
     than 20 classes with such a one, a tenth of all records are granted, whatever their classes; of a target that is a
@@ -273,7 +274,8 @@ def _share_of_labels(spec: AttackSpec, labels: Tensor, setting: AttackSetting) -
     drawn = []
     for row, replica in zip(rows.numpy(), setting.replicas, strict=True):
         generator = stream(setting.seed, Purpose.ATTACK, replica, 1)
-        of_class = [np.flatnonzero(row == c) for c in np.unique(row)]
+        numbers = setting.dataset.values is not None
+        of_class = [np.arange(len(row))] if numbers else [np.flatnonzero(row == c) for c in np.unique(row)]
         drawn += [generator.choice(ids, max(1, round(share * len(ids))), replace=False) for ids in of_class]
     ids = torch.from_numpy(np.concatenate(drawn)).view(setting.trials, -1)
     return FewLabels(ids.to(setting.device), rows.gather(1, ids).to(setting.device))

@@ -103,7 +103,13 @@ def guessed(rows: Floats, records: Tensor, known: Knowledge) -> LabelGuesses:
     found = []
     for some, ids, labels in zip(rows, few.ids.cpu().numpy(), few.labels.cpu().numpy(), strict=True):
         found.append(regressed(some, ids, values[labels]))
-    numbers = torch.from_numpy(np.stack(found)).gather(1, records.cpu())
+    return numbers_of(np.stack(found), records, known)
+
+
+def numbers_of(found: Floats, records: Tensor, known: Knowledge) -> LabelGuesses:
+    """Return guesses of the numbers of `records` (K, n), given those `found` (K, N) of all, and the nearest labels."""
+    assert known.values is not None
+    numbers = torch.from_numpy(found).gather(1, records.cpu())
     labels = torch.searchsorted(0.5 * (known.values[1:] + known.values[:-1]), numbers)
     return LabelGuesses(labels[None], records.cpu()[None], numbers=numbers[None])
 

@@ -28,6 +28,7 @@ from ..core.setting import ATTACKER, COLLUDING, AttackSetting
 from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
 from .binary import seen_alike
 from .completion import others
+from .direction import guessed, numbers_of
 from .learners import by_regression, by_spreading
 from .mount import mounted
 
@@ -82,37 +83,39 @@ class Nodes:
         """Return in how many nodes each record is, (N,)."""
         return np.asarray(np.diff(self.members.indptr))
 
-    def votes(self, known: Ints, labels: Ints, classes: int, *, power: float = POWER, ridge: float = RIDGE) -> Floats:
-        """Return how likely each class is of each record, (N, classes), by `labels` (n,) of the `known` records (n,).
+    def votes(self, known: Ints, targets: Floats, *, power: float = POWER, ridge: float = RIDGE) -> Floats:
+        """Return what is expected of each record, (N, c), by the `targets` (n, c) of the `known` records (n,).
 
-        Ridge regression of one-hot labels on nodes, each by its size to the `power`: a class's share among known
-        records where nothing is told. `ridge` is the penalty, as a share of a record's mean kernel with itself.
+        Ridge regression on nodes, each by its size to the `power`: the mean target where nothing is told. `ridge` is
+        the penalty, as a share of a record's mean kernel with itself.
         """
         from scipy.sparse import diags
         from sklearn.linear_model import Ridge
 
-        one_hot = np.eye(classes)[labels]
         rows = (self.members @ diags(self.sizes.astype(float) ** -power)).tocsr()
         scale = rows.multiply(rows).sum() / max(rows.shape[0], 1)
         if not scale:
-            return np.tile(one_hot.mean(0), (rows.shape[0], 1))
-        model = Ridge(alpha=ridge * scale, solver="sparse_cg", tol=1e-5).fit(rows[known], one_hot)
-        return np.asarray(model.predict(rows)).reshape(-1, classes)
+            return np.tile(targets.mean(0), (rows.shape[0], 1))
+        model = Ridge(alpha=ridge * scale, solver="sparse_cg", tol=1e-5).fit(rows[known], targets)
+        return np.asarray(model.predict(rows)).reshape(-1, targets.shape[1])
 
 
 def infer(view: View, known: Knowledge) -> LabelGuesses:
     """Let records of known labels vote on those with which they share nodes."""
     few = known.granted(FewLabels)
+    targets = np.eye(known.classes) if known.values is None else known.values.cpu().numpy()[:, None]
     messages = [message for message in view.messages if message.kind == GROUPS]
     votes = []
     seen = []
     for place, (ids, labels) in enumerate(zip(few.ids.cpu().numpy(), few.labels.cpu().numpy(), strict=True)):
         nodes = Nodes.of(messages, place, known.records)
-        votes.append(nodes.votes(ids, labels, known.classes))
+        votes.append(nodes.votes(ids, targets[labels]))
         seen.append(nodes.seen)
-    scores = torch.from_numpy(np.stack(votes)).to(few.ids.device)
     count = torch.from_numpy(np.stack(seen)).to(few.ids.device)
     records = seen_alike(count.scatter(1, few.ids, 0), known)
+    if known.values is not None:
+        return numbers_of(np.stack(votes)[:, :, 0], records, known)
+    scores = torch.from_numpy(np.stack(votes)).to(few.ids.device)
     # Of two classes scores of one alone are ranked: each is compared with the other.
     return LabelGuesses.about(records, scores - scores.mean(2, keepdim=True))
 
@@ -126,13 +129,15 @@ def own_features(data: TrainingData, setting: AttackSetting) -> tuple[OwnFeature
 
 def by_own_features(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
     """Return what own features say, read with the same labels by regression and by label spreading."""
-    blocks = [own.features for own in known.grants if isinstance(own, OwnFeatures)]
+    blocks = [own.features for own in known.grants if isinstance(own, OwnFeatures) and own.features.numel()]
     # Token ids are no features to compare.
     if not blocks or not all(block.is_floating_point() for block in blocks):
         return {}
     few = known.granted(FewLabels)
     rows = torch.cat([block.flatten(1) for block in blocks], 1).expand(len(known.replicas), -1, -1)
     records = others(few.ids, known.records)
+    if known.values is not None:
+        return {next(iter(OWN)): guessed(rows.double().cpu().numpy(), records, known)}
     baselines = {}
     for name, learn in OWN.items():
         shares = torch.nan_to_num(learn(rows, rows[:, :0], few, known)[0]).to(few.ids.device)
@@ -181,6 +186,6 @@ SPEC = AttackSpec(
         Positive("trees whose leaves hold records of one class: must be 0.95 at least", on_pure_leaves, 0.95),
         baselines=by_own_features,
     ),
-    needs=Needs(conditions=(groups_told,), one_view=True, reads=(GROUPS,)),
+    needs=Needs(conditions=(groups_told,), one_view=True, reads=(GROUPS,), numbers=True),
     setup=Setup(options={"known_share": 0.1}, few_labels=True, grants=own_features),
 )

@@ -90,16 +90,26 @@ def heard_in(view: View, public: PublicLabels, classes: int) -> dict[str, Heard]
 
 
 def _grouped(messages: Sequence[Message], public: PublicLabels, classes: int) -> Heard:
-    """Return by how much records of given labels that share nodes with a record vote for its second candidate."""
+    """Return by how much records of given labels that share nodes with a record vote for its second candidate.
+
+    Where labels stand for numbers, that is how much nearer the vote is to the second, in units of their deviation.
+    """
     records = len(public.given)
     nodes = Nodes.of(messages, 0, records)
     given = np.flatnonzero(public.given >= 0)
     rows = np.arange(records)
     first, second = public.candidates.T
+    targets = np.eye(classes)
+    if public.values is not None:
+        targets = (public.values[:, None] - public.values.mean()) / public.values.std()
     columns = []
     for power, ridge in VOTES:
-        votes = nodes.votes(given, public.given[given], classes, power=power, ridge=ridge)
-        columns.append(votes[rows, second] - votes[rows, first])
+        votes = nodes.votes(given, targets[public.given[given]], power=power, ridge=ridge)
+        if public.values is None:
+            columns.append(votes[rows, second] - votes[rows, first])
+        else:
+            here, there = targets[first, 0], targets[second, 0]
+            columns.append((there - here) * (votes[:, 0] - 0.5 * (here + there)))
     return Heard(GROUPS, np.stack(columns, 1), np.zeros((records, 0)), (rows[:0], np.zeros((0, 0))))
 
 
