@@ -235,6 +235,15 @@ def over_trainings(values: ArrayLike, confidence: float = 0.95, *, least: float 
     return replace(over, low=least + width * low, high=least + width * high)
 
 
+def behind(baseline: Interval, own: ArrayLike, success: ArrayLike) -> Interval:
+    """Return a baseline that says in how many trainings its `own` (K,) lay below `success` (K,) of the attack."""
+    over = baseline.over_trainings
+    if over is None:
+        return baseline
+    count = int((np.asarray(own) < np.asarray(success)).sum())
+    return replace(baseline, over_trainings=replace(over, behind=count))
+
+
 def rate_limits(hits: float, n: int, confidence: float = 0.95) -> Limits:
     """Return the exact two-sided limits of a rate of `hits` in `n` (Clopper-Pearson), the count rounded outwards.
 

@@ -30,6 +30,7 @@ from ..core.metrics import (
     Ints,
     areas_of_one,
     auc_interval,
+    behind,
     class_shares,
     counts_interval,
     low_rates,
@@ -137,7 +138,8 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
         guessed["shuffled_labels"] = control
     right = {name: correctness(some, labels) for name, some in guessed.items()}
     blind = {"majority": majority_baseline(labels, classes), "prior": prior_baseline(labels, classes)}
-    rates = {name: rate_interval(right[name], confidence) for name in less}
+    by_trial = {name: outcomes.mean(1) for name, outcomes in right.items()}
+    rates = {name: behind(rate_interval(right[name], confidence), by_trial[name], by_trial["success"]) for name in less}
     return AttackOutcome(
         success=rate_interval(right["success"], confidence),
         baselines={**blind, **rates},
@@ -147,7 +149,7 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
             **label_measures(guesses, setting),
             **_left_out(spec, guesses, setting),
         },
-        by_trial={name: tuple(outcomes.mean(1).tolist()) for name, outcomes in right.items()},
+        by_trial={name: tuple(shares.tolist()) for name, shares in by_trial.items()},
         **facts,
     )
 
@@ -159,7 +161,13 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     guesses, control, less, facts = _attacked(spec, setting, _areas_at_chance, _areas)
     if spec.goal.unsupervised and control is not None:
         less = {"features alone, trained on permuted labels": control, **less}
-    areas = {name: _area(baseline, labels, confidence) for name, baseline in less.items()}
+    by_trial = trial_areas(*_binary(guesses, labels))
+    areas = {}
+    for name, baseline in less.items():
+        area = _area(baseline, labels, confidence)
+        # What the control's trainings found shares no luck with these.
+        paired = baseline is not control
+        areas[name] = behind(area, trial_areas(*_binary(baseline, labels)), by_trial) if paired else area
     # A share of the training labels themselves, about which nothing is uncertain.
     share = majority_baseline(labels, 2)
     return AttackOutcome(
@@ -174,7 +182,7 @@ def mount_binary(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
             ),
             **low_rates(*_binary(guesses, labels), confidence),
         },
-        by_trial={"success": tuple(trial_areas(*_binary(guesses, labels)).tolist())},
+        by_trial={"success": tuple(by_trial.tolist())},
         **facts,
     )
 

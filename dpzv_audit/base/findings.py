@@ -73,7 +73,8 @@ STRONGEST = "strongest"
 class OverTrainings:
     """The spread of `count` trainings: the `least` and the `most` of them.
 
-    [`low`, `high`] is an interval for the mean over further trainings, None where there are too few for one.
+    [`low`, `high`] is an interval for the mean over further trainings, None where there are too few for one. Of a
+    baseline, `behind` is in how many of them it lay below the attack in the same training, None where nobody counted.
     """
 
     count: int
@@ -81,6 +82,7 @@ class OverTrainings:
     most: float
     low: float | None = None
     high: float | None = None
+    behind: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,15 +22,26 @@ class Comparison:
 def compared(measured: Interval, other: Interval | float) -> Comparison:
     """Return on which side of `other` the measurement `measured` lies; intervals that overlap show neither.
 
-    Compares first all of these trainings, each of them and by their records; where that shows neither side and both
-    have intervals over further trainings, compares those.
+    Compares first all of these trainings, each of them and by their records. A baseline that shares the luck of each
+    training, such as which labels are known, is compared training by training, and by the records of all. Where that
+    shows neither side and both have intervals over further trainings, compares those.
     """
     side = _side(of_these_trainings(measured), of_these_trainings(other))
+    if side is None and _behind_in_each(measured, other):
+        side = "above"
     if side is not None or measured.over_trainings is None:
         return Comparison(side=side, of_these=measured.over_trainings is not None)
     further = over_further_trainings(measured)
     others = over_further_trainings(other)
     return Comparison(side=_side(further, others) if further and others else None, of_these=False)
+
+
+def _behind_in_each(measured: Interval, other: Interval | float) -> bool:
+    """Return whether `other` lies below in each training, and below by the records of all of them."""
+    if not isinstance(other, Interval) or other.over_trainings is None:
+        return False
+    over = other.over_trainings
+    return over.behind == over.count and measured.low > other.high
 
 
 def of_these_trainings(measured: Interval | float) -> tuple[float, float]:

@@ -105,3 +105,16 @@ def test_comparing_wrong_records_fails_the_positive_control(digits):
 def test_where_it_does_not_apply_it_says_so(method, options, message):
     with refused(message, DoesNotApply):
         mount(SPEC, method, random_dataset(), options=options)
+
+
+def test_baselines_with_the_same_known_labels_are_compared_training_by_training():
+    """What the control's trainings found has other known labels."""
+    outcome = mount(SPEC, "split", load("breast-cancer"), options=SMALL, trials=2)
+    counted = {
+        name: baseline.over_trainings.behind
+        for name, baseline in outcome.baselines.items()
+        if name != "a constant score"
+    }
+    assert counted.pop("features alone, trained on permuted labels") is None
+    assert {RAW, SPREAD} <= set(counted)
+    assert all(count in (0, 1, 2) for count in counted.values())
