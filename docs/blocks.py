@@ -40,7 +40,7 @@ HOW = re.compile(
     r"(?P<when>now|slow small|small|slow|elsewhere)(?P<data> on data)?(?: with (?P<extra>.*?))?"
     r"(?:, exit (?P<code>\d+))?(?:, needs (?P<needs>\w+))?(?P<checkout>, in a checkout)?(?:, (?P<why>.+))?"
 )
-HEARTBEAT = re.compile(r"dpzv-audit: \d+:\d\d:\d\d: ")
+HEARTBEAT = re.compile(r"dpzv-audit: (?:\d+:\d\d:\d\d|plan): ")
 SHELLS = ("sh", "console")
 MARK = "@@@ end of output @@@"
 

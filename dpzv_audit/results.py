@@ -702,21 +702,40 @@ class MatrixResult(Result):
     run: str | None = None
 
 
+class CoinGameBeside(Part):
+    """The coin game of a system beside attacks on it: what it certifies, or why it was not played; `command` plays it.
+
+    It shares their error rate: `epsilon_lower` holds at `confidence_each` of theirs.
+    """
+
+    adversary: str = ""
+    epsilon_lower: Number | None = None
+    ceiling: Number | None = None
+    """The largest epsilon that as many coins could certify."""
+    neighbours: str | None = None
+    trainings: StrictInt | None = None
+    """Those whose coins were guessed; the score was fitted on others."""
+    reason: str | None = None
+    command: str = ""
+
+
 class AttacksResult(Repeatable):
     """The result of `attack` with every attack that applies, the largest first, then those that do not apply.
 
     `mounted` attacks share one error rate: each was tested at `confidence_each`, so that all together hold at
-    `confidence`. `not_tested` says what none of them looked at, each as a sentence without a full stop.
+    `confidence`. `not_tested` says what none of them looked at, each as a sentence without a full stop. Of a system
+    `coin_game` is one of those tests.
     """
 
     SCHEMA = "dpzv-audit/attacks/1"
     KIND = "Report on all attacks"
     ORDER = """
-        method dataset sentence not_tested attacks mounted confidence confidence_each negative_controls noise protects
-        attack_setting config seed compute data versions command_line run"""
+        method dataset sentence not_tested attacks coin_game mounted confidence confidence_each negative_controls noise
+        protects attack_setting config seed compute data versions command_line run"""
 
     not_tested: list[str] = []
     attacks: list[Cell] = []
+    coin_game: CoinGameBeside | None = None
     mounted: StrictInt = 0
     confidence: Number | None = None
     confidence_each: Number | None = None

@@ -16,6 +16,7 @@ from dpzv_audit.results import (
     AuditResult,
     Cell,
     ClaimResult,
+    CoinGameBeside,
     MatrixResult,
     NegativeControls,
     Privacy,
@@ -132,6 +133,7 @@ def _(result: AttacksResult) -> Answer:
         rows=_of_one_metric([_of_cell(cell, _attacked(cell)) for cell in cells[:MOST_ROWS]]),
         links=[cell.run or "" for cell in cells[:MOST_ROWS]],
         more=_joined(_left_out(cells[MOST_ROWS:]), left),
+        facts=_of_coin_game(result.coin_game, result.confidence_each),
         checks=_together(result.negative_controls, result.attacks),
     )
 
@@ -296,6 +298,16 @@ def epsilons(privacy: Privacy, tradeoff: Tradeoff | None, stated: str = "") -> d
     if verdict is not None and verdict.not_tested and privacy.empirical_lower is None:
         facts.pop("measured", None)  # the notes say so
     return facts | ({"meaning": means} if means else {})
+
+
+def _of_coin_game(game: CoinGameBeside | None, confidence: float | None) -> dict[str, str]:
+    """Return the epsilon that the coin game certifies beside attacks, or the command that plays it."""
+    if game is None:
+        return {}
+    if game.epsilon_lower is None:
+        return {"measured": f"no epsilon: no coin game was played, {clean(game.reason or '')}; {clean(game.command)}"}
+    at = "" if confidence is None else f", {percent(confidence)} confidence"
+    return {"measured": f"ε ≥ {lower_bound(game.epsilon_lower)}{at} (coin game of the {clean(game.adversary)})"}
 
 
 def _of_success(attack: AttackSuccess, known: float) -> Row:

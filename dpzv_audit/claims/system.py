@@ -19,7 +19,6 @@ from ..data.vertical import VerticalDataset
 from ..evidence.choosing import applicable, lacking, named, possible, target_in
 from ..evidence.games import FEATURES, PLAYED_BY, features_unread, theory_of, voids_of, voids_of_release
 from ..evidence.gathering import Block, Pool, Stage, Subject
-from ..games.fitting import LEAST_FIT
 from ..games.lengths import COINS as NUMBERS
 from ..games.messages import READ
 from ..games.scores import GameScores
@@ -45,8 +44,6 @@ from .file import CoinClaim, OwnClaim, SystemAttackClaim, SystemClaim
 COINS = "coin-flip trainings"
 COIN_TRAININGS = 16
 """Trainings whose coins are guessed; the score is fitted on others."""
-LEAST_COINS = 2 * LEAST_FIT
-"""Fewest labels to guess in a training that a game is played on: four of them then suffice for the fit."""
 _REHEARSED: dict[tuple[object, ...], SystemCapabilities] = {}
 """What systems offer, by function, data and time: the claims of a file on one system rehearse it once."""
 
@@ -187,17 +184,10 @@ def _games_on(claim: SystemClaim | CoinClaim, training: Training, access: Access
         return Subject(unaudited=f"the game of labels is played by clients, not by the {claim.adversary}")
     if claim.neighbours not in (NEIGHBOURS, "replace-record"):
         return Subject(unaudited=f"the game of labels replaces labels, which says nothing of {claim.neighbours}")
-    method, data, records = training.method, training.dataset, training.records
     game = SystemGame(training, adversary)
-    coins = records - game.given
-    named = method.capabilities.named
-    first, *_ = method.exchanging(data.clients)
-    seen = named.get(first, 0) if adversary == "client" else max(named.values(), default=0)
-    if min(seen, coins) < LEAST_COINS:
-        few = f"messages that the {adversary} sees are about {seen:,} of {records:,} records, by their ids"
-        why = f"{few}, and {coins:,} labels are not given: a game needs {LEAST_COINS} of both"
-        return Subject(unaudited=f"too few labels to guess: {why}")
-    tell = method.capabilities.lengths_tell
+    if (why := game.unplayable) is not None:
+        return Subject(unaudited=why)
+    tell = training.method.capabilities.lengths_tell
 
     @cache
     def fitted() -> MessageScore:
@@ -219,7 +209,7 @@ def _games_on(claim: SystemClaim | CoinClaim, training: Training, access: Access
 
     return Subject(
         stages=(Stage(name=COINS, pool=COINS, blocks=COIN_TRAININGS, sequential=1.0, stops=True),),
-        pools={COINS: Pool(draw=draw, trials=1, coins=coins + (NUMBERS if tell else 0), stored=True)},
-        voids=voids_of(method, data.clients, READ),
+        pools={COINS: Pool(draw=draw, trials=1, coins=game.coins + (NUMBERS if tell else 0), stored=True)},
+        voids=voids_of(training.method, training.dataset.clients, READ),
         facts={"game": {"adversary": adversary, "neighbours": NEIGHBOURS, "fit_trainings": FIT_TRAININGS}},
     )

@@ -1,11 +1,12 @@
 """`dpzv-audit attack`: train a method, attack it, audit it, account for it, and write the report."""
 
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -24,11 +25,14 @@ from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, flags_giv
 from .options import DataFlags, TranscriptFlags, asks, choose, parsed_settings
 from .output import Answered, environment_of_run, print_table, save, table_of
 from .summary import at_least, refuse_failed, table_from
-from .trials import TrialFlags, kept_attacks, kept_trials
+from .trials import PlannedFlags, kept_attacks, kept_trials
 
 if TYPE_CHECKING:
     from attacks import AttackSetting, AttackSpec
     from mechanisms import Training
+
+    from ..evidence.choosing import Attack
+    from ..evidence.planning import AttacksPlan, Pace
 
 ALL = "all"
 """The name under which every attack that applies is mounted."""
@@ -129,7 +133,7 @@ def attack(
     labels: Path | None = None,
     features: list[str] | None = None,
     mount: MountFlags,
-    how: TrialFlags,
+    how: PlannedFlags,
     resume: bool = False,
     run: RunFlags,
     output: Answered,
@@ -171,7 +175,7 @@ def attack(
         raise InputError("goes with ‹transcript› DIR alone", "features", features[0])
     if mount.self_check:
         why = "does not go with --self-check, which runs only the controls, at its own error rate, and writes no folder"
-        refuse(flags, ("runs", "chunk", "confidence", "out", *(() if of_system else ("resume",))), why)
+        refuse(flags, ("max_minutes", "runs", "chunk", "confidence", "out", *(() if of_system else ("resume",))), why)
     if attack in (ALL, STRONGEST):
         refuse(flags, ("runs", "chunk"), f"goes with one attack, not with --attack {attack}")
     if attack == STRONGEST:
@@ -190,10 +194,54 @@ def attack(
         )
         # What is kept of a system is its trainings, and a recorded one takes no time.
         again = resume if recorded is None and not of_system else None
+        command = shlex.join(["dpzv-audit", "audit", "system", training.system or "", *data.words])
+        planner = Planner(how.pace() if of_system else None, output, mount.confidence, command)
         if attack in (ALL, STRONGEST):
-            _mount_all(attack, chosen, mount, again, run, output)
+            _mount_all(attack, chosen, mount, again, planner, run, output)
         else:
-            _mount_one(attack, chosen, mount, again, run, output)
+            _mount_one(attack, chosen, mount, again, planner, run, output)
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Plans attacks on a system within its `pace`, and says the plan; without one nothing is planned."""
+
+    pace: "Pace | None"
+    output: Answered
+    confidence: float
+    game_command: str
+
+    def __call__(self, attacks: "Sequence[Attack]", **more: Any) -> "AttacksPlan":
+        """Return the plan of attacks that apply; see `evidence.planning.plan_attacks`."""
+        from ..evidence.planning import plan_attacks
+
+        assert self.pace is not None
+        plan = plan_attacks(attacks, self.pace, confidence=self.confidence, **more)
+        for line in plan.lines:
+            self.output.note(f"plan: {line}")
+        return plan
+
+    def of_one(self, spec: "AttackSpec", setting: "AttackSetting") -> "AttackSetting":
+        """Return the setting of an attack with as many trainings as there is time for."""
+        from ..evidence.choosing import lacking, possible
+
+        if self.pace is None or lacking(spec, possible(spec, setting)[0]) is not None:  # to mount it says why
+            return setting
+        return self([(spec, setting)]).mounted[0][1]
+
+    def of_strongest(self, attacks: "Sequence[Attack]") -> "Sequence[Attack]":
+        """Return the attacks of which the strongest is sought, with as many trainings as there is time for."""
+        from ..evidence.choosing import possible, unfit
+        from ..evidence.planning import trainings_of_strongest
+
+        fit = [(spec, setting) for spec, setting in attacks if unfit(spec, possible(spec, setting)[0]) is None]
+        if self.pace is None or not fit:
+            return attacks
+        return self(fit, made=trainings_of_strongest).mounted
+
+    def lasting(self, what: str) -> AbstractContextManager[None]:
+        """End the block where the time is over before `what` is done."""
+        return nullcontext() if self.pace is None else self.pace.lasting(what)
 
 
 def _mount_one(
@@ -201,6 +249,7 @@ def _mount_one(
     chosen: "Callable[..., Training]",
     mount: MountFlags,
     resume: bool | None,
+    planner: Planner,
     run: RunFlags,
     output: Answered,
 ) -> None:
@@ -216,7 +265,8 @@ def _mount_one(
     spec = attack_named(name)
     adversary = spec.adversaries[0] if mount.adversary is None else mount.adversary
     options = mount.settings(spec.setup.options)
-    attacked = chosen(require=partial(spec.check, adversary))
+    with planner.lasting("the rehearsal"):
+        attacked = chosen(require=partial(spec.check, adversary))
     method = attacked.method
     count = attacked.dataset.clients
     options = mount.target(spec, adversary, count, options)
@@ -252,7 +302,8 @@ def _mount_one(
         if resume is not None:
             facts = mount.facts(name, adversary=adversary, trials=trials, options=options)
             store = held.enter_context(kept_attacks(setting, run.out, facts, "step", resume=resume))
-        with output.progress() as reporter, ExitStack() as behind:
+        with output.progress() as reporter, planner.lasting("the attack"), ExitStack() as behind:
+            setting = planner.of_one(spec, setting)
             runs = affordable_runs(setting.rounds) if mount.runs is None else mount.runs
             plan = AuditPlan(runs=runs, chunk=mount.chunk, confidence=mount.confidence, reporter=reporter)
             answer = None
@@ -274,6 +325,7 @@ def _mount_all(
     chosen: "Callable[..., Training]",
     mount: MountFlags,
     resume: bool | None,
+    planner: Planner,
     run: RunFlags,
     output: Answered,
 ) -> None:
@@ -297,7 +349,8 @@ def _mount_all(
         reach = dict.fromkeys(abilities(adversary) if name == STRONGEST else [adversary])
     known = dict.fromkeys(key for spec in specs for key in spec.setup.options)
     own = mount.settings(known)
-    attacked = chosen()
+    with planner.lasting("the rehearsal"):
+        attacked = chosen()
     usual = {} if attacked.method.capabilities.simulated else OF_A_SYSTEM
     if mount.self_check and usual:
         usual = {**usual, "trials": max(FEWEST_TRIALS, usual["trials"])}
@@ -330,15 +383,16 @@ def _mount_all(
             facts = mount.facts(name, adversary=adversary, options=own)
             store = held.enter_context(kept_attacks(base, run.out, facts, "attack", resume=resume))
         if name == STRONGEST:
-            with output.progress() as reporter:
-                spec, worst, tried = strongest(mounted, reporter, store)
+            with output.progress() as reporter, planner.lasting("the attack"):
+                spec, worst, tried = strongest(planner.of_strongest(mounted), reporter, store)
                 plan = AuditPlan(runs=0, confidence=mount.confidence, reporter=reporter)
                 strong = attacked_result(spec, worst, plan, tried, store)
             saved = save(strong, run, "attack", strong.method, strong.dataset, STRONGEST)
             output.finish(saved, table_from("attack", strong))
             return
         with output.progress() as reporter:
-            result, each = attacks_result(mounted, base, reporter, store)
+            planned = None if planner.pace is None else planner
+            result, each = attacks_result(mounted, base, reporter, store, planned, planner.game_command)
     settings = {"trials": mount.trials or usual.get("trials"), **options}
     result = result.model_copy(update={"attack_setting": {k: v for k, v in settings.items() if v is not None}})
     kept = save(result, run, "attack", result.method, result.dataset, ALL, files=_files_of(each))

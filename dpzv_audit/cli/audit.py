@@ -29,7 +29,7 @@ from .flags import (
 from .options import CSV_ONLY, NAMED_ONLY, DataFlags, choose, configure
 from .output import Answered, save
 from .summary import planted_markdown, planted_table, table_from
-from .trials import TrialFlags, kept_trials
+from .trials import PlannedFlags, kept_trials
 
 if TYPE_CHECKING:
     from ..evidence.auditing import AuditOutcome
@@ -219,7 +219,7 @@ def audit_system(
     epsilon: Positive | None = None,
     trials: Count = 2,
     fit_trials: Count = 4,
-    trial_seconds: Positive = TRIAL_SECONDS,
+    how: PlannedFlags,
     resume: bool = False,
     bound: BoundFlags,
     output: Answered,
@@ -240,16 +240,33 @@ def audit_system(
     Audit:
         fit_trials N: Trainings that the score is fitted on.
     Execution:
-        trial_seconds X: Longest training, in seconds.
+        jobs N: Worker processes. Each takes the next training.
+        executor loky|dask: Processes here, or a cluster.
+        trial_seconds X: Longest training, in seconds. 60 by default.
+        max_minutes X: Most minutes. Where they are few there are fewer trainings, and a line says beforehand what these
+            could show.
         resume: Continue an interrupted or failed run. Finished trainings are kept.
     """
     from ..evidence.auditing import system_outcome
     from ..evidence.bounding import AuditPlan
+    from ..evidence.planning import plan_game
+    from ..games.system import SystemGame
 
     training = TrainingFlags(system=system)
-    with kept_trials(TrialFlags(trial_seconds=trial_seconds), system, bound.out, resume=resume) as kept:
-        audited = choose(training, data, quiet=output.quiet, seed=bound.seed, trials=kept, seconds=trial_seconds)
-        with output.progress() as reporter:
+    pace = how.pace()
+    with kept_trials(how, system, bound.out, resume=resume) as kept:
+        with pace.lasting("the rehearsal"):
+            audited = choose(training, data, quiet=output.quiet, seed=bound.seed, trials=kept, seconds=how.seconds)
+        with output.progress() as reporter, pace.lasting("the audit"):
+            planned, trials, fit_trials = plan_game(
+                SystemGame(audited, adversary),
+                pace,
+                confidence=bound.confidence,
+                trainings=trials,
+                fit_trainings=fit_trials,
+            )
+            for line in planned.lines:
+                output.note(f"plan: {line}")
             plan = AuditPlan(runs=0, confidence=bound.confidence, reporter=reporter)
             outcome = system_outcome(
                 audited, adversary, plan, epsilon=epsilon, trainings=trials, fit_trainings=fit_trials

@@ -88,6 +88,17 @@ class DataFlags:
         """Return the fields that were given."""
         return [name for name, value in vars(self).items() if value not in (None, False)]
 
+    @property
+    def words(self) -> list[str]:
+        """Return what was given as words of a command line."""
+        words = []
+        for name in self.given:
+            value = getattr(self, name)
+            option = "--data-option" if name == "data_options" else flag(name)
+            for one in value if isinstance(value, list) else [value]:
+                words += [option] if one is True else [option, str(one)]
+        return words
+
 
 Require = Callable[[dict[str, object]], dict[str, object]]
 """Maps the options of a method to those that an attack needs, or refuses."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from attacks import AttackSetting
     from mechanisms import Training
 
+    from ..evidence.planning import Pace
     from ..systems.trials import TrialStore
 
 
@@ -46,6 +47,24 @@ class TrialFlags(WorkerFlags):
         """Raise `InputError` for one that is given without a system; for `others` too."""
         given = [name for name, value in vars(self).items() if value is not None]
         refuse([*given, *others], [*given, *others], "goes with --system, whose trainings are carried out one by one")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedFlags(TrialFlags):
+    """The same, with a limit within which trainings are planned.
+
+    Execution:
+        max_minutes X: With --system: most minutes. Where they are few there are fewer trainings, and a line says
+            beforehand what these could show.
+    """
+
+    max_minutes: Positive | None = None
+
+    def pace(self) -> "Pace":
+        """Return the time for trainings, from now on. How many slots a cluster has is not known."""
+        from ..evidence.planning import Pace
+
+        return Pace(minutes=self.max_minutes, jobs=self.jobs or 1)
 
 
 @contextmanager

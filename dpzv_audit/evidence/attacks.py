@@ -4,30 +4,37 @@ Of m attacks each has intervals and certified epsilons at confidence 1 - alpha /
 hold together at 1 - alpha, and the largest may be read off as if it had been the only one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 
 from attacks.core import needs
 from attacks.core.setting import AttackSetting
-from attacks.core.spec import DoesNotApply
+from attacks.core.spec import AttackSpec, DoesNotApply
 
-from ..base.errors import with_options
+from ..base.errors import InputError, with_options
 from ..base.files import LARGEST_STATE, read_plain
-from ..base.findings import LEAST_TRAININGS
+from ..base.findings import LEAST_TRAININGS, adversary_named
+from ..base.grouping import grouped
+from ..base.signals import TimeIsUp, until
 from ..base.store import Store, verified
-from ..results import AttackResult, AttacksResult, Cell, CellKey, read
+from ..games.system import ADVERSARIES, NEIGHBOURS, TRAININGS, SystemGame
+from ..results import AttackResult, AttacksResult, Cell, CellKey, CoinGameBeside, read
 from ..statistics.panel import Panel
+from .auditing import system_outcome
 from .bounding import AuditPlan, Reporter, silent
 from .choosing import Attack, lacking, possible, target_in
-from .games import features_unread, voids_of
+from .games import PLAYED_BY, features_unread, voids_of
 from .matrix import measured_cell, negative_controls
+from .planning import AttacksPlan, Pace, TimeLeft, weights_of
 from .sections import provenance
 from .sentences import said
 from .training import attack_result
 
 LENGTHS = "the number of messages changes with labels, which no attack reads: the command audit does"
+LEFT_OUT = "left out"
+"""State of an attack for which there was no time."""
 
 
 def folder_of(key: CellKey) -> str:
@@ -40,6 +47,8 @@ def attacks_result(
     base: AttackSetting,
     reporter: Reporter = silent,
     store: Store | None = None,
+    plan: Callable[..., AttacksPlan] | None = None,
+    game_command: str = "",
 ) -> tuple[AttacksResult, dict[str, AttackResult]]:
     """Mount each of the attacks that applies; schema `dpzv-audit/attacks/1`. Also returns their own results, by folder.
 
@@ -48,38 +57,75 @@ def attacks_result(
         base: What their settings share: the training, and the confidence in all of them together.
         reporter: Hears how far each attack is.
         store: Keeps the result of each attack as it is done, and gives those that were done before.
+        plan: Plans the trainings of those that apply to a system, and of the coin game on it, as
+            `evidence.planning.plan_attacks` does. What it does not leave out shares the error rate. What its time does
+            not suffice for is not tested.
+        game_command: The command that plays the coin game.
 
     Raises:
-        InputError: The configuration does not fit the data, or a system recorded what cannot be.
+        InputError: The configuration does not fit the data, a system recorded what cannot be, or the time of the plan
+            is too short.
         AuditError: A training of a system failed.
     """
     idle = []
     apply = []
-    looked: set[int | None] = set()
     for spec, setting in mounted:
-        key = CellKey(
-            attack=spec.name, adversary=setting.adversary, method=setting.method.name, noise=None, epsilon=None
-        )
         why = lacking(spec, possible(spec, setting)[0])
+        if why is None and setting.method.capabilities.repeatable:
+            try:
+                spec.setup.rounds(spec, setting)
+            except DoesNotApply as error:  # what it trains on are too few records
+                why = error.words
         if why is None:
-            apply.append((spec, setting, key))
+            apply.append((spec, setting))
         else:
-            idle.append(_without(key, why))
-    each = Panel(apply).confidence(base.confidence)
+            idle.append(_without(_key_of(spec, setting), why))
+    game = no_game = None
+    pace = Pace()
+    weights = [1.0] * len(apply)
+    late = []
+    looked: set[int | None] = set()
+    if plan is not None and apply:
+        game, no_game = game_beside(base, mounted)
+        planned = plan(apply, game=game)
+        pace = planned.pace
+        apply = list(planned.mounted)
+        weights = weights_of(apply, pace)
+        why = f"{pace.budget} holds too few trainings"
+        if game is not None and planned.game is None:
+            game, no_game = None, why
+        late += [_without(_key_of(*attack), why, LEFT_OUT) for attack in planned.left_out]
+    each = Panel([*apply, *([] if game is None else [game])]).confidence(base.confidence)
+    coin_game = None
+    if game is not None:
+        coin_game = _played(game, each, pace, _below("coin game", reporter))
+    elif no_game is not None:
+        coin_game = CoinGameBeside(adversary="client", reason=no_game)
+    if coin_game is not None:
+        by = "" if coin_game.adversary == "client" else f" --adversary {coin_game.adversary}"
+        coin_game = coin_game.model_copy(update={"command": f"{game_command}{by}"})
     results = {}
     measured = []
     stage = reporter("attacks", len(apply))
-    for number, (spec, setting, key) in enumerate(apply, start=1):
-        stage(number - 1)
-        plan = AuditPlan(runs=0, confidence=each, reporter=_below(f"attack {number} of {len(apply)}", reporter))
+    left = TimeLeft(weights)
+    for number, (spec, setting) in enumerate(apply, start=1):
+        key = _key_of(spec, setting)
+        stage(number - 1, note=f"{spec.name} by the {setting.adversary}{left.after(number - 1)}")
+        audit = AuditPlan(runs=0, confidence=each, reporter=_below(f"attack {number} of {len(apply)}", reporter))
         folder = folder_of(key)
         name = f"{folder}.json"
         result = None if store is None else store.load(name, _read_result, again="it is mounted again")
         if result is None:
             try:
-                result = attack_result(spec, replace(setting, confidence=each), plan)
+                with until(pace.last):
+                    if pace.over:
+                        raise TimeIsUp
+                    result = attack_result(spec, replace(setting, confidence=each), audit)
             except DoesNotApply as error:
                 idle.append(_without(key, error.words))
+                continue
+            except TimeIsUp:
+                late.append(_without(key, f"{pace.budget} ended before it was done", LEFT_OUT))
                 continue
             if store is not None:
                 store.write(name, result.to_json(), cure="make room and go on with ‹resume›")
@@ -91,7 +137,9 @@ def attacks_result(
     measured.sort(key=attrgetter("harm"), reverse=True)
     controls = negative_controls(measured)
     sentence = said("attacks", base.method.name, measured, len(apply), each, base.confidence, controls, LEAST_TRAININGS)
-    read = needs.read_by(spec for spec, _, _ in apply)
+    read = needs.read_by(spec for spec, _ in apply)
+    if coin_game is not None:
+        sentence += f" {said('coin_game', coin_game)}"
     missing = [void.words for void in voids_of(base.method, base.dataset.clients, read)]
     capabilities = base.method.capabilities
     if not capabilities.simulated:
@@ -101,11 +149,14 @@ def attacks_result(
         unread = features_unread(base, looked)
         # What nobody looked at for want of a file comes first: its owner may have it.
         missing = [*unread, *missing] if capabilities.featureless else [*missing, *unread]
+    by_reason = grouped((cell.reason, f"{cell.attack} ({cell.adversary})") for cell in late)
+    missing += [f"{', '.join(names)}: {why}" for why, names in by_reason.items()]
     sentence += "".join(f" Not tested: {words}." for words in missing)
     everything = AttacksResult(
         sentence=sentence,
         not_tested=missing,
-        attacks=[*measured, *idle],
+        attacks=[*measured, *late, *idle],
+        coin_game=coin_game,
         mounted=len(apply),
         confidence=base.confidence,
         confidence_each=each,
@@ -113,6 +164,35 @@ def attacks_result(
         **provenance(base),
     )
     return everything, results
+
+
+def game_beside(base: AttackSetting, mounted: Iterable[Attack]) -> tuple[SystemGame | None, str | None]:
+    """Return the coin game that is played beside attacks on a system, or None and why there is none."""
+    settings = {PLAYED_BY.get(setting.adversary, setting.adversary): setting for _, setting in mounted}
+    adversary = next((name for name in ADVERSARIES if name in settings), None)
+    if adversary is None:
+        return None, f"it is played by clients, not by the {', '.join(settings)}"
+    clients = settings[adversary].clients
+    players = base.everyone[:1] if adversary == "client" else base.everyone
+    if clients and clients != players:
+        return None, f"it is played by client{'s' if len(players) > 1 else ''} {', '.join(map(str, players))}"
+    game = SystemGame(base, adversary)
+    why = game.unplayable
+    return (game, None) if why is None else (None, why)
+
+
+def _played(game: SystemGame, confidence: float, pace: Pace, reporter: Reporter) -> CoinGameBeside:
+    """Play the coin game, or say why that could not be."""
+    about = CoinGameBeside(adversary=game.adversary, neighbours=NEIGHBOURS, trainings=TRAININGS)
+    try:
+        with until(pace.last):
+            plan = AuditPlan(runs=0, confidence=confidence, reporter=reporter)
+            (bound,) = system_outcome(game.training, adversary_named(game.adversary), plan).bounded.bounds
+    except TimeIsUp:
+        return about.model_copy(update={"reason": f"{pace.budget} ended before it was done"})
+    except InputError as error:
+        return about.model_copy(update={"reason": error.words})
+    return about.model_copy(update={"epsilon_lower": bound.epsilon_lower, "ceiling": bound.ceiling})
 
 
 def _below(heading: str, reporter: Reporter) -> Reporter:
@@ -128,5 +208,9 @@ def _read_result(path: Path) -> AttackResult:
     return result
 
 
-def _without(key: CellKey, why: str) -> Cell:
-    return Cell(**key.to_json(), state="does not apply", reason=with_options(why))
+def _without(key: CellKey, why: str, state: str = "does not apply") -> Cell:
+    return Cell(**key.to_json(), state=state, reason=with_options(why))
+
+
+def _key_of(spec: AttackSpec, setting: AttackSetting) -> CellKey:
+    return CellKey(attack=spec.name, adversary=setting.adversary, method=setting.method.name, noise=None, epsilon=None)

@@ -35,7 +35,8 @@ from ..results import AuditResult, Data, Plain, PlantedGame, PlantedResult, Plan
 from ..runs import versions
 from ..statistics.estimators import audit_scores, can_refute
 from ..statistics.panel import Panel
-from .bounding import NEIGHBOURS, AuditPlan, Bounded, bounded_by, wealth_by_pairs
+from ..systems.run import ROUNDS
+from .bounding import NEIGHBOURS, AuditPlan, Bounded, bounded_by, silent, wealth_by_pairs
 from .games import voids_of
 from .privacy import (
     Claimed,
@@ -434,8 +435,11 @@ def system_outcome(
     Raises:
         InputError: There is nothing to score, or all coins fell alike; and what training raises.
     """
-    stage = audit.reporter("trainings of the fit, and audited ones", fit_trainings + trainings)
+    every = fit_trainings + trainings
+    stage = audit.reporter("trainings of the fit, and audited ones", every)
     game = SystemGame(training, adversary)
+    if game.train_ahead(range(every), lambda part: stage(part * every // ROUNDS)):
+        stage = silent("the same again", every)
     score = fitted_score(game, fit_trainings, progress=stage)
     played = [play(game, score, trainings, progress=lambda done: stage(fit_trainings + done))]
     if not all(map(len, played[0].sides)):

@@ -180,14 +180,7 @@ def _piloted(spec: AttackSpec, setting: AttackSetting, reporter: Reporter, store
     """
 
     def pilot() -> Tried:
-        alone = replace(
-            setting,
-            seed=pilot_seed(setting.seed),
-            trials=min(PILOT, setting.trials),
-            options={**spec.setup.in_pilot, **setting.options},
-            with_positive=False,
-            pilot=True,
-        )
+        alone = pilot_of(spec, setting)
         who = f"client {setting.client}" if setting.adversary in ALONE else setting.adversary
         who += "" if target is None else f" on client {target}"
         stage = reporter(f"trial run of {spec.name}, {who}", spec.setup.rounds(spec, alone))
@@ -205,6 +198,18 @@ def _piloted(spec: AttackSpec, setting: AttackSetting, reporter: Reporter, store
     clients = "-".join(map(str, setting.parties)) if target is None else f"on-{target}"
     name = f"pilot-{spec.name}-{setting.adversary}-{clients}.json"
     return once(store, name, Tried, pilot, again="its trial run is repeated")
+
+
+def pilot_of(spec: AttackSpec, setting: AttackSetting) -> AttackSetting:
+    """Return the setting of an attack's pilot."""
+    return replace(
+        setting,
+        seed=pilot_seed(setting.seed),
+        trials=min(PILOT, setting.trials),
+        options={**spec.setup.in_pilot, **setting.options},
+        with_positive=False,
+        pilot=True,
+    )
 
 
 def _tried(spec: AttackSpec, setting: AttackSetting, **facts: object) -> Tried:

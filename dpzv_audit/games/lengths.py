@@ -25,6 +25,8 @@ COINS = 16
 FIRST = 1_000_000
 """Number of the first training of this game: trainings of other games come before."""
 REDEALT = 2
+MOST_ENDS = 8
+"""Label vectors that are tried in the place of those of coins, at most."""
 
 Trained = Callable[[int, Ids], View]
 """Trains by the number of a training, which decides its seed, on labels (N,), and returns what the adversary saw."""

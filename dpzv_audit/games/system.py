@@ -7,6 +7,7 @@ Changing one coin replaces one label, and all audited trainings together are one
 theorem 5.2 of Steinke, Nasr and Jagielski (NeurIPS 2023) bounds the right guesses, however scores depend on each other.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,16 +18,17 @@ import numpy as np
 
 from mechanisms import Training, train
 from mechanisms.core.channel import Adversary, View, ViewRecorder
-from mechanisms.core.context import RunContext
+from mechanisms.core.context import RunContext, TrainingData
 
 from ..base.errors import InputError, check_count, check_names
 from ..base.findings import NeighbourRelation
 from ..base.seeds import Purpose, stream
 from ..data.vertical import VerticalDataset
 from ..systems.messages import GROUPS
+from ..systems.run import SystemRun
 from .arrays import Bools, Floats
 from .fitting import LEAST_FIT, FittedScore, fit_score
-from .lengths import COINS, FIRST, NumberRule, number_rule, numbers_in, other_labels
+from .lengths import COINS, FIRST, MOST_ENDS, PILOT, NumberRule, number_rule, numbers_in, other_labels
 from .messages import MOST_RAW, Heard, Ids, PublicLabels, blank, heard_in, turns
 from .scores import GameScores
 
@@ -40,6 +42,8 @@ GIVEN_OF_GROUPS = 2
 """The same where clients are told who shares a node: what that says is a vote of records of given labels."""
 KINDS = ("linear", "quadratic", "boosted")
 """Scores that are tried: messages of several kinds are compared by their log loss, which these have."""
+LEAST_COINS = 2 * LEAST_FIT
+"""Fewest labels to guess in a training that a game is played on: four of them then suffice for the fit."""
 TRAININGS = 2
 FIT_TRAININGS = 4
 
@@ -65,6 +69,34 @@ class SystemGame:
         grouped = GROUPS in training.method.capabilities.told_to()
         return given_labels(training.records, training.dataset, GIVEN_OF_GROUPS if grouped else GIVEN)
 
+    @property
+    def coins(self) -> int:
+        """Return how many coins there are in a training."""
+        return self.training.records - self.given
+
+    @property
+    def unplayable(self) -> str | None:
+        """Return why it cannot be played, where messages name too few records by their ids; None where it can."""
+        training = self.training
+        named = training.method.capabilities.named
+        first, *_ = training.method.exchanging(training.dataset.clients)
+        seen = named.get(first, 0) if self.adversary == "client" else max(named.values(), default=0)
+        if min(seen, self.coins) >= LEAST_COINS:
+            return None
+        few = (
+            f"messages that the {self.adversary} sees are about {seen:,} of {training.records:,} records, by their ids"
+        )
+        why = f"{few}, and {self.coins:,} labels are not given: a game needs {LEAST_COINS} of both"
+        return f"too few labels to guess: {why}"
+
+    def most_trainings(self, trainings: int, fit_trainings: int) -> int:
+        """Return how often it trains at most, with so many audited trainings and some of the fit."""
+        made = trainings + fit_trainings + 1  # one on other labels shows whether numbers of messages tell
+        if not self.training.method.capabilities.lengths_tell:
+            return made
+        bisection = MOST_ENDS + math.ceil(math.log2(self.training.records))
+        return made + bisection + 2 * PILOT + COINS * trainings
+
     def dealt(self, number: int) -> tuple[PublicLabels, Ids]:
         """Return what is public of the labels of training `number`, and their coins (N,) in {0, 1}."""
         records, seed = self.training.records, self.training.seed
@@ -85,13 +117,26 @@ class SystemGame:
     def seen(self, number: int, labels: Ids) -> View:
         """Train on labels (N,), and return what the adversary saw."""
         training = self.training
-        data = replace(training, device="cpu").data(labels[None])
         clients = training.method.exchanging(training.dataset.clients)
         clients = clients[:1] if self.adversary == "client" else clients
         recorder = ViewRecorder(Adversary(self.adversary, clients))
         context = RunContext(seed=training.seed, replicas=(number,), observers=(recorder,))
-        train(training.method, data, training.config, context)
+        train(training.method, self._data(labels[None]), training.config, context)
         return recorder.view
+
+    def train_ahead(self, numbers: Sequence[int], progress: Callable[[int], None]) -> bool:
+        """Make the trainings `numbers`, as many at a time as there are workers, where they are kept to be played.
+
+        Returns whether they are kept: then `progress` heard of 0 to `systems.run.ROUNDS` parts of them all.
+        """
+        training = self.training
+        labels = np.stack([labels_of(*self.dealt(number)) for number in numbers])
+        context = RunContext(seed=training.seed, replicas=numbers, progress=progress)
+        run = training.method.start(self._data(labels), training.config, context)
+        return isinstance(run, SystemRun) and run.train_ahead()
+
+    def _data(self, labels: Ids) -> TrainingData:
+        return replace(self.training, device="cpu").data(labels)
 
 
 class Played(NamedTuple):

@@ -64,6 +64,11 @@ def largest_refuted(guesses: "Guesses", delta: float, error: float) -> float:
     return _largest(lambda epsilon: p_value(guesses, epsilon, delta) <= error, 0.0, 1.0, 1e-9)
 
 
+def most_provable(coins: int, *, delta: float, error: float) -> float:
+    """Return the largest epsilon that so many coins could prove at `error`: all of them guessed right."""
+    return largest_refuted(Guesses(coins, coins, coins), delta, error)
+
+
 def _largest(refuted: Callable[[float], bool], low: float, high: float, tolerance: float) -> float:
     """Return a refuted number, below the largest by `tolerance` at most; it is sought from `low` on; 0 for none."""
     while high < _LARGEST and refuted(high):

@@ -6,7 +6,7 @@ coins, or its own.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -100,9 +100,27 @@ class SystemRun:
 
     def step(self) -> None:
         """Train all replicas, each by itself, and replay their messages as those of the stack."""
-        replicas = self._context.replicas
+        system, job, requests = self._asked()
+        if system.trials.folder is None:
+            for request in requests:
+                self._played.append(job.played(request).trial)
+                self._report(len(self._played))
+        else:
+            self._played += self._carried_out(job, requests)
+        replay(self._played, self.channel, system.name)
+        self.round = ROUNDS
+
+    def train_ahead(self) -> bool:
+        """Train all replicas where trainings are kept, and keep them; return whether they are."""
+        system, job, requests = self._asked()
+        if system.trials.folder is None:
+            return False
+        for _ in self._carried_out(job, requests):
+            pass
+        return True
+
+    def _asked(self) -> "tuple[Player, TrialJob, list[TrialRequest]]":
         system = self._system
-        requests = [self._request(place, replica) for place, replica in enumerate(replicas)]
         job = TrialJob(
             load=lambda: system,
             features=tuple(block.cpu().numpy() for block in self._data.features),
@@ -112,30 +130,26 @@ class SystemRun:
             values=self._data.values,
             defended=self._defended,
         )
+        requests = [self._request(place, replica) for place, replica in enumerate(self._context.replicas)]
+        return system, job, requests
 
-        def report(done: int) -> None:
-            if self._context.progress is not None:
-                self._context.progress(ROUNDS * done // len(replicas))
+    def _carried_out(self, job: "TrialJob", requests: Sequence[TrialRequest]) -> Iterator[Trial]:
+        system = self._system
+        if system.trials.workers.kind != "here":
+            job = replace(job, load=partial(system_at, system.name, system.seconds, Path.cwd()), apart=True)
+        return carried_out(
+            requests,
+            system.trials,
+            job,
+            features=job.digest,
+            seconds=system.seconds,
+            failure=lambda words: SystemFailed(f"system {system.name}: {words}"),
+            progress=self._report,
+        )
 
-        if system.trials.folder is None:
-            for request in requests:
-                self._played.append(job.played(request).trial)
-                report(len(self._played))
-        else:
-            if system.trials.workers.kind != "here":
-                load = partial(system_at, system.name, system.seconds, Path.cwd())
-                job = replace(job, load=load, apart=True)
-            self._played += carried_out(
-                requests,
-                system.trials,
-                job,
-                features=job.digest,
-                seconds=system.seconds,
-                failure=lambda words: SystemFailed(f"system {system.name}: {words}"),
-                progress=report,
-            )
-        replay(self._played, self.channel, system.name)
-        self.round = ROUNDS
+    def _report(self, done: int) -> None:
+        if self._context.progress is not None:
+            self._context.progress(ROUNDS * done // len(self._context.replicas))
 
     def _request(self, place: int, replica: int) -> TrialRequest:
         data = self._data.of_replicas(place, place + 1)

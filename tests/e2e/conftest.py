@@ -22,8 +22,8 @@ SMALL = ("--runs", "200", "--trials", "4", "--epochs", "8", "--seed", "0")
 
 
 def without_heartbeat(said):
-    """Return what a process said on stderr without the lines that say on a slow machine how far it is."""
-    return re.sub(r"dpzv-audit: \d+:\d\d:\d\d: .*\n", "", said)
+    """Return what a process said on stderr without the lines of its plan and of how far it is."""
+    return re.sub(r"dpzv-audit: (?:\d+:\d\d:\d\d|plan): .*\n", "", said)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def refusal(done, code):
     """Return the one line of a refused command: exit code `code`, nothing on stdout, no traceback."""
     assert done.returncode == code, done.stderr
     assert done.stdout == ""
-    lines = done.stderr.splitlines()
+    lines = without_heartbeat(done.stderr).splitlines()
     assert len(lines) == 1, done.stderr
     assert lines[0].startswith("dpzv-audit: error: ")
     return lines[0].removeprefix("dpzv-audit: error: ")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dpzv_audit.base.rounding import down
+
 from .conftest import refusal
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "system"
@@ -128,7 +130,12 @@ def test_all_attacks_share_one_error_rate_and_the_largest_comes_first(tool, smal
     assert measured[0]["attack"] == "label_enumeration"
     assert damages == sorted(damages, reverse=True)
     assert every["mounted"] == len(measured)
-    assert every["confidence_each"] == pytest.approx(1 - 0.05 / len(measured))
+    # The coin game is one of those that share it.
+    assert every["confidence_each"] == pytest.approx(1 - 0.05 / (len(measured) + 1))
+    game = every["coin_game"]
+    assert 0.0 < game["epsilon_lower"] <= game["ceiling"]
+    assert game["command"] == "dpzv-audit audit system small:train"
+    assert f"certifies an epsilon of {down(game['epsilon_lower'])} for replace-label" in every["sentence"]
     # Each number is that of the attack alone, at that confidence.
     alone = tool.json("attack", "--attack", "label_norm", "--confidence", every["confidence_each"], *options, cwd=small)
     (norm,) = [entry for entry in measured if entry["attack"] == "label_norm"]

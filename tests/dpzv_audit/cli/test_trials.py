@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import re
+import time
 
 import pytest
 
@@ -29,6 +31,7 @@ def train(task, record, seed):
         subprocess.run(["echo", "echoed"])
         os.chdir("/")
         torch.set_default_dtype(torch.float64)
+    time.sleep(float(os.environ.get("SLEEP", "0")))
     with open(os.environ["LOG"], "a") as log:
         print(seed, file=log)
     with open(os.environ["LOG"] + "-inputs", "a") as log:
@@ -71,7 +74,7 @@ def attack(tmp_path, monkeypatch, capfd):
 
     def mounted(flags="", log="log", **environment):
         monkeypatch.setenv("LOG", str(tmp_path / log))
-        for key in ("AT", "WHAT"):
+        for key in ("AT", "WHAT", "SLEEP"):
             monkeypatch.delenv(key, raising=False)
         for key, value in environment.items():
             monkeypatch.setenv(key, value)
@@ -80,6 +83,7 @@ def attack(tmp_path, monkeypatch, capfd):
         size = f"--attack label_norm --trials 4 --out {tmp_path}/runs"
         code = main(f"attack --system {name}:train {size} {limit} --json {flags}".split())
         printed = capfd.readouterr()
+        mounted.said = printed.err
         seeds = (tmp_path / log).read_text().split()
         return code, (json.loads(printed.out) if code == 0 else printed.err.strip()), seeds
 
@@ -108,8 +112,9 @@ def test_a_training_that_fails_loses_none_before_it(attack, what, code, words, t
     assert whole[0] == 0
     failed = attack("--trial-seconds 4", AT=str(REHEARSED + 3), WHAT=what)
     assert failed[0] == code
-    assert words in failed[1]
-    assert len(failed[1].splitlines()) == 1
+    plan, line = failed[1].splitlines()
+    assert "plan: about 11 trainings" in plan
+    assert words in line
     assert "3 trainings are kept in" in failed[1]
     assert "the same command with --resume goes on from there" in failed[1]
     resumed = attack("--trial-seconds 4 --resume", log="resumed")
@@ -138,23 +143,45 @@ def test_without_resume_everything_is_trained_again(attack):
     assert len(seeds) == REHEARSED + PILOTS + ATTACKED
 
 
-def test_trainings_that_send_other_messages_are_one_line(attack):
-    code, words, _ = attack(AT=str(REHEARSED + 3), WHAT="one more")
-    assert code == 2
-    assert (
-        "of training 3 is 'scalar' of round 9 from 0 to 1, of training 1 none; send the same messages in one order"
-        in words
-    )
+def test_trainings_that_send_one_more_message_are_attacked(attack):
+    assert attack(AT=str(REHEARSED + 3), WHAT="one more")[0] == 0
 
 
 @pytest.mark.ci
 def test_no_training_is_made_twice(attack, tmp_path):
     """But that of the rehearsal, to see whether it gives the same again."""
-    code, _, seeds = attack("--attack all --trials 2 --attack-set shadows=2 --adversary client")
-    assert code == 0
+    code, found, seeds = attack("--attack all --trials 2 --adversary client")
+    assert code == 0, attack.said
     inputs = (tmp_path / "log-inputs").read_text().splitlines()
     assert len(inputs) == len(seeds)
     assert len(set(inputs)) == len(inputs) - 1
+    (most,) = re.findall(r"plan: about (\d+) trainings, about", attack.said)
+    assert 0 <= int(most) - (len(inputs) - REHEARSED) <= 2  # coins of attacks may happen to fall alike
+    game = found["coin_game"]
+    assert 0.0 <= game["epsilon_lower"] <= game["ceiling"]
+    assert game["command"].startswith("dpzv-audit audit system system_of_test_")
+
+
+@pytest.mark.ci
+def test_a_time_limit_is_kept_with_fewer_trainings(attack):
+    """Before the first of them a line says how many, and what they could show; controls and the epsilon hold."""
+    began = time.monotonic()
+    code, found, seeds = attack("--max-minutes 0.2 --trials 64", SLEEP="0.3")
+    assert code == 0
+    assert time.monotonic() - began < 60 * 0.2 * 1.2
+    trials = found["attack_setting"]["trials"]
+    assert 1 < trials < 64
+    assert len(seeds) == REHEARSED + PILOTS + 2 * trials - 1
+    assert f"plan: the budget of 0.2 minutes: {trials} trainings of each attack, not 64" in attack.said
+    assert "their scores can certify at most epsilon" in attack.said
+    assert found["controls"]["shuffled_labels"]["n"] > 0
+    assert found["certified"]["epsilon_lower"] >= 0.0
+    for flags, words in {
+        "--max-minutes 0.025": "--max-minutes is 0.025; use",
+        "--max-minutes 0.001": "--max-minutes is 0.001: over before the rehearsal was done; use more",
+        "--max-minutes 1 --self-check": "--max-minutes does not go with --self-check",
+    }.items():
+        assert words in attack(flags, log="short", SLEEP="0.3")[1]
 
 
 @pytest.mark.slow
@@ -192,7 +219,7 @@ def test_a_training_that_took_its_process_down_is_done_by_another(attack):
     assert len(seeds) == REHEARSED + PILOTS + ATTACKED + 1
 
 
-@pytest.mark.parametrize("flags", ["--jobs 2", "--trial-seconds 5"])
+@pytest.mark.parametrize("flags", ["--jobs 2", "--trial-seconds 5", "--max-minutes 5"])
 def test_what_is_of_a_system_needs_one(cli, flags, tmp_path):
     assert f"{flags.split()[0]} goes with --system, whose trainings are carried out one by one" in cli.refusal(
         f"attack --method vafl --out {tmp_path} {flags}"
