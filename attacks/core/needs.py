@@ -68,6 +68,53 @@ def own_protocol(setting: AttackSetting) -> str | None:
     return "it plays a client, or rounds again, by the protocol of a built-in method; a system's rounds are its own"
 
 
+def askable(setting: AttackSetting) -> str | None:
+    """Need gradients of records, or a server that a client can ask about a batch time and again."""
+    if setting.method.capabilities.simulated or setting.downlink == "gradient":
+        return None
+    if setting.downlink in ("scalar", "losses"):
+        return (
+            "its server sends no gradients, and a client cannot ask it twice about a batch: label_scalar reads scalars"
+        )
+    return f"its server sends no gradient of a record{_unlock(setting)}"
+
+
+def true_gradient(setting: AttackSetting) -> str | None:
+    """Need a method whose true gradients are known, with which an estimate is compared."""
+    if setting.method.capabilities.simulated:
+        return None
+    return "an estimate is compared with the true gradient, which no party of a system has: label_scalar reads scalars"
+
+
+def pairs(setting: AttackSetting) -> str | None:
+    """Need scalars that answer two embeddings of a batch in one round, with a number for each class in a row."""
+    capabilities = setting.method.capabilities
+    if capabilities.simulated:
+        return None
+    m = next((m for m in setting.parties if m not in capabilities.paired), None)
+    if m is not None:
+        return unpaired(m)
+    classes = setting.dataset.classes
+    for m in setting.parties:
+        for width in capabilities.widths.get(m, ()):
+            if width != classes and (width, classes) != (1, 2):
+                return not_summed(m, width, classes)
+    return None
+
+
+def unpaired(client: int) -> str:
+    """Return why scalars to a `client` say nothing of records, and what to record."""
+    both = f'record.sent(round, {client}, 0, "embeddings", h, ids) for h+ and for h-'
+    answer = f'record.sent(round, 0, {client}, "scalar", s)'
+    return f"no scalar answers two embeddings of client {client} in one round; {both}, then {answer}"
+
+
+def not_summed(client: int, width: int, classes: int) -> str:
+    """Return why embeddings of a `client` are no logits that a server sums."""
+    rule = f"a server that only sums gets logits of {classes} classes"
+    return f"client {client} sends embeddings of {width} number{'s' if width > 1 else ''}; {rule}"
+
+
 def uploads_of(attacked: Callable[[AttackSetting], int]) -> Condition:
     """Need embeddings at the server of the client that is `attacked`, of one width, whose records are known.
 

@@ -158,7 +158,8 @@ class Needs:
         suggests: Method options that suit the attack where the user gives none.
         conditions: Conditions on a setting; the first that it does not meet is reported.
         one_view: The view of one training suffices, so that a recorded training can be attacked.
-        reads: Kinds of messages that it reads, to keep no others in memory; None: everything that its adversary sees.
+        reads: Kinds of messages and notes that it reads, to keep no others in memory; None: everything that its
+            adversary sees.
         reads_of: Returns the parties whose messages it reads, to keep no others; None: everybody's.
         answers: The kind of answers that its guesses are about where it cannot name records; None: the method's own.
         numbers: It can tell labels that are numbers, and not classes alone.

@@ -193,7 +193,7 @@ SPEC = AttackSpec(
         requires_because="the gradient is that at logits that the server only sums",
         suggests={"batch_size": 8, "epochs": 16},
         conditions=(
-            needs.own_protocol,
+            needs.true_gradient,
             needs.downlink(False, "its server sends the gradient itself, so there is nothing to estimate"),
             needs.one_batch_size,
         ),

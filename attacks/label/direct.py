@@ -120,7 +120,7 @@ SPEC = AttackSpec(
     needs=Needs(
         requires={"top_model": False},
         requires_because="the attack reads the gradient at logits that the server only sums",
-        conditions=(needs.one_batch_size, needs.gradients_of_colluders),
+        conditions=(needs.one_batch_size, needs.gradients_of_colluders, needs.askable),
         one_view=True,
     ),
     setup=Setup(

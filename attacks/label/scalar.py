@@ -6,6 +6,9 @@ own messages. Gradients about their mean are one-hot labels, and records with li
 Gaussian prior of covariance (rho k(x_i, x_j) + (1 - rho) 1[i = j]) / c pools visits and neighbours; the posterior mean
 is linear in the scalars. How near features must be is read off the scalars, by their marginal likelihood.
 
+A system of the user's own states neither lambda nor its noise, and a sign has no scale. Its two embeddings of a round
+still differ by the perturbation, and scale and noise are those under which the scalars are likeliest.
+
 Clients that collude pool what they have. All of them together know the sum of their outputs, and so what round t would
 tell of record i if its label were c, D_tic: then s_t = (1/B) sum_i D_ti,y_i + noise exactly, whatever the clip.
 """
@@ -18,17 +21,20 @@ import torch
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array
 from torch import Tensor
+from torch.nn.functional import pad
 
 from dpzv_audit.base.seeds import Purpose, stream
 from mechanisms.core.channel import View
 
 from ..core import needs
 from ..core.controls import labels_in_own_features
-from ..core.knowledge import Knowledge, OwnParty, granted
+from ..core.knowledge import Knowledge, OwnFeatures, granted
 from ..core.metrics import Floats, Ints
+from ..core.pairs import PairAnswers, likeliest_weights, pair_answers
 from ..core.queries import SAME_REORDERED, answers_of, directions_of, error_of, kept_of
 from ..core.setting import AttackSetting
-from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
+from ..core.spec import AttackSpec, DoesNotApply, Goal, LabelGuesses, Needs, Positive, Setup
+from .groups import own_features
 from .mount import mount_labels
 
 # Random Fourier features (Rahimi and Recht 2007) of Gaussian kernels on the block, and how wide those are: variances
@@ -50,13 +56,15 @@ class Measurements:
         scalars: (T, K).
         moves: v_ti, (T, K, B, c).
         ids: (T, K, B), -1 where a place is padding, whose moves are 0.
-        noise: Standard deviation of a scalar's error.
+        noise: Standard deviation of a scalar's error; None: it is to be fitted, and so is the scalars' scale.
+        outputs: First embeddings of all records, (K, N, width), which stand for features that are not known.
     """
 
     scalars: Tensor
     moves: Tensor
     ids: Tensor
-    noise: float
+    noise: float | None
+    outputs: Tensor | None = None
 
     def reordered(self, seed: int) -> Tensor:
         """Return the same scalars (T, K) in another order of the rounds."""
@@ -75,7 +83,47 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
 
 
 def measurements_of(view: View, known: Knowledge) -> Measurements:
-    """Return what the scalars of the first rounds of those who look tell; exactly where that is all clients."""
+    """Return what the scalars of the first rounds of those who look tell; exactly where that is all clients.
+
+    Where the option `scale` is `fitted`, and of a system of the user's own, scale and noise are left to be fitted.
+    """
+    if not known.method.capabilities.simulated:
+        return of_pairs(view, known)
+    measured = _of_known_scale(view, known)
+    return replace(measured, noise=None) if known.options["scale"] == "fitted" else measured
+
+
+def of_pairs(view: View, known: Knowledge) -> Measurements:
+    """Return what the answers to pairs of embeddings of those who look tell, in a training of the user's own.
+
+    Raises `DoesNotApply` where there are no pairs, or embeddings have another number than one for each class.
+    """
+    clients = view.adversary.clients
+    most = known.options["scalars"] // len(clients)
+    answered = [one for client in clients if (one := pair_answers(view, client, most)) is not None]
+    if not answered:
+        raise DoesNotApply(needs.unpaired(known.client))
+    whole = [_of_classes(one, known).descending(known.records) for one in answered]
+    places = max(one.ids.shape[2] for one in whole)
+    ids = [pad(one.ids, (0, places - one.ids.shape[2]), value=-1) for one in whole]
+    # What a scalar measures is a mean over its own batch's places.
+    moves = [pad(one.directions * (places / one.ids.shape[2]), (0, 0, 0, places - one.ids.shape[2])) for one in whole]
+    outputs = torch.cat([one.first_outputs(known.records) for one in whole], 2)
+    return Measurements(torch.cat([one.scalars for one in whole]), torch.cat(moves), torch.cat(ids), None, outputs)
+
+
+def _of_classes(answers: PairAnswers, known: Knowledge) -> PairAnswers:
+    """Return answers to logits of each class: the one logit of two classes is that of class 1."""
+    width = answers.moves.shape[3]
+    if width == known.classes:
+        return answers
+    if (width, known.classes) != (1, 2):
+        raise DoesNotApply(needs.not_summed(known.client, width, known.classes))
+    return replace(answers, moves=pad(answers.moves, (1, 0)), middles=pad(answers.middles, (1, 0)))
+
+
+def _of_known_scale(view: View, known: Knowledge) -> Measurements:
+    """Return what the scalars of a built-in method tell, whose smoothing and noise are known."""
     tables = {m.sender: m.payload for m in view.messages if m.kind == "table"}
     measured = known.differences
     if len(tables) == known.clients and not measured.shared:
@@ -120,17 +168,27 @@ def exactly(view: View, known: Knowledge, tables: Mapping[int, Tensor]) -> Measu
 
 def _guesses(measured: Measurements, orders: Sequence[Tensor], known: Knowledge) -> list[LabelGuesses]:
     """Return guesses for each of `orders` (T, K) of the scalars that were `measured`."""
-    blocks = [own.features.flatten(1).double().cpu().numpy() for own in known.all_granted(OwnParty)]
-    block = np.concatenate(blocks, 1)
+    blocks = [grant.features.flatten(1) for grant in known.grants if isinstance(grant, OwnFeatures)]
+    blocks = blocks or [granted(measured.outputs, "features")[0]]
+    block = torch.cat(blocks, 1).double().cpu().numpy()
     kernels = [fourier_features(block, known.seed, count, width) for count, width in KERNELS]
     scalars = torch.stack([*orders]).permute(2, 0, 1)  # (K, orders, T)
     seen = (scalars, measured.moves.transpose(0, 1), measured.ids.transpose(0, 1))
     arrays = zip(*(values.cpu().numpy() for values in seen), strict=True)
-    means = [likeliest_means(s, m, i, kernels, noise=measured.noise) for s, m, i in arrays]
+    if measured.noise is None:
+        spread = _spread(known.shares)
+        means = [[mean * spread for mean in fitted_means(s, m, i, kernels)] for s, m, i in arrays]
+    else:
+        means = [likeliest_means(s, m, i, kernels, noise=measured.noise) for s, m, i in arrays]
     # A gradient is a prediction less a one-hot label, and what a model learns first is to predict the classes' shares.
     scores = torch.from_numpy(np.asarray(known.shares) - np.stack(means, 1)).unsqueeze(1)  # (orders, 1, K, N, c)
     records = torch.arange(scores.shape[3]).expand(*scores.shape[1:3], -1)
     return [LabelGuesses.of(of_order, records) for of_order in scores]
+
+
+def _spread(shares: Sequence[float]) -> float:
+    """Return the root mean square of one-hot labels about their shares."""
+    return float(np.sqrt(np.mean([share * (1.0 - share) for share in shares])))
 
 
 def fourier_features(block: Floats, seed: int, frequencies: int, width: float = 1.0) -> Floats:
@@ -164,6 +222,25 @@ def likeliest_means(
     return [means[place] for place in range(len(orders))]
 
 
+def fitted_means(orders: Floats, moves: Floats, ids: Ints, kernels: Sequence[Floats]) -> list[Floats]:
+    """Return for each of `orders` (n, T) of the scalars the posterior mean (N, c), of root mean square 1.
+
+    Kernel, scale and noise are the likeliest: the kernel for the first order, by its first scalars. Features are taken
+    about their mean: a model learns the classes' shares first, and then gradients of all records together are near 0.
+    """
+    centred = []
+    for kernel in kernels:
+        about = kernel - kernel.mean(0)
+        centred.append(about / (np.sqrt(np.square(about).sum(1).mean()) or 1.0))
+    judged = Design.of(moves[:JUDGED], ids[:JUDGED], len(centred[0]))
+    likelihoods = [likeliest_weights(judged.products(kernel)[1], orders[0][:JUDGED])[0] for kernel in centred]
+    kernel = centred[int(np.argmax(likelihoods))]
+    whole = Design.of(moves, ids, len(kernel))
+    shared, gram = whole.products(kernel)
+    means = [whole.mean(kernel, shared, likeliest_weights(gram, scalars)[1]) for scalars in orders]
+    return [mean / (np.sqrt(np.square(mean).mean()) or 1.0) for mean in means]
+
+
 @dataclass(frozen=True)
 class Design:
     """The gradients about their mean of which each scalar is a sum, whatever the kernel.
@@ -173,39 +250,53 @@ class Design:
         ids: (T, B), -1 where a place is padding, whose part is 0.
         own: The same as a matrix (T, N * c).
         gram: `own` times its transpose, (T, T).
-        noise: Standard deviation of a scalar's error, at least 0.
+        noise: Standard deviation of a scalar's error, at least 0; None where it is not known.
     """
 
     parts: Floats
     ids: Ints
     own: csr_array
     gram: Floats
-    noise: float
+    noise: float | None
 
     @classmethod
-    def of(cls, moves: Floats, ids: Ints, records: int, *, noise: float) -> "Design":
+    def of(cls, moves: Floats, ids: Ints, records: int, *, noise: float | None = None) -> "Design":
         """Return that of `moves` v_ti (T, B, c) of the records `ids` (T, B) among so many `records`."""
         rounds, batch, classes = moves.shape
         # Gradients sum to 0 over classes: what moves all logits alike tells nothing.
         parts = (moves - moves.mean(2, keepdims=True)) / batch
-        columns = (ids[:, :, None] * classes + np.arange(classes)).reshape(-1)
+        columns = (ids.clip(min=0)[:, :, None] * classes + np.arange(classes)).reshape(-1)
         row_ends = np.arange(rounds + 1) * (batch * classes)
         own = csr_array((parts.reshape(-1), columns, row_ends), shape=(rounds, records * classes))
         return cls(parts, ids, own, (own @ own.T).toarray(), noise)
 
     def under(self, features: Floats) -> "Posterior":
-        """Return the posterior where products of `features` (N, f) are the kernel."""
+        """Return the posterior where products of `features` (N, f) are the kernel, under noise that is known."""
+        assert self.noise is not None
+        shared, gram = self.products(features)
+        # A sliver on the diagonal keeps noise-free systems solvable.
+        gram[np.diag_indices(len(gram))] += self.noise**2 + 1e-9 * gram.trace() / len(gram)
+        return Posterior(self, features, shared, cho_factor(gram, lower=True))
+
+    def products(self, features: Floats) -> tuple[Floats, Floats]:
+        """Return what records with like features share in each scalar, (T, f * c), and the scalars' covariance (T, T).
+
+        That is the covariance without noise, where products of `features` (N, f) are the kernel.
+        """
         rounds, batch, classes = self.parts.shape
-        coarse = self.noise**2 >= COARSE * batch * np.square(self.parts).sum((1, 2)).mean()
+        coarse = self.noise is None or self.noise**2 >= COARSE * batch * np.square(self.parts).sum((1, 2)).mean()
         known = features.astype(np.float32 if coarse else np.float64, copy=False)
         shared = np.empty((rounds, known.shape[1] * classes), known.dtype)
         for row, i, v in zip(shared, self.ids, self.parts.astype(known.dtype, copy=False), strict=True):
             row[:] = (known[i].T @ v).reshape(-1)
-        prior = 1.0 / classes
-        gram = prior * (SHARED * (shared @ shared.T).astype(np.float64) + (1.0 - SHARED) * self.gram)
-        # A sliver on the diagonal keeps noise-free systems solvable.
-        gram[np.diag_indices(rounds)] += self.noise**2 + 1e-9 * gram.trace() / rounds
-        return Posterior(self, features, shared, cho_factor(gram, lower=True))
+        return shared, (SHARED * (shared @ shared.T).astype(np.float64) + (1.0 - SHARED) * self.gram) / classes
+
+    def mean(self, features: Floats, shared: Floats, weights: Floats) -> Floats:
+        """Return the posterior mean (N, c) that pools scalars by `weights` (T,); `features` and `shared` as above."""
+        classes = self.parts.shape[2]
+        common = features @ (weights @ shared).reshape(-1, classes)
+        alone = (self.own.T @ weights).reshape(-1, classes)
+        return np.asarray((SHARED * common + (1.0 - SHARED) * alone) / classes)
 
 
 @dataclass(frozen=True)
@@ -231,21 +322,21 @@ class Posterior:
 
     def mean(self, scalars: Floats) -> Floats:
         """Return the posterior mean (N, c) given `scalars` (T,)."""
-        classes = self.design.parts.shape[2]
-        weights = cho_solve(self.factor, scalars)
-        common = self.features @ (weights @ self.shared).reshape(-1, classes)
-        alone = (self.design.own.T @ weights).reshape(-1, classes)
-        return np.asarray((SHARED * common + (1.0 - SHARED) * alone) / classes)
+        return self.design.mean(self.features, self.shared, cho_solve(self.factor, scalars))
 
 
 def planted(setting: AttackSetting) -> AttackSetting:
-    """Return DPZV without noise on labels that stand in the client's own features."""
+    """Return DPZV without noise on labels that stand in the client's own features.
+
+    Where a system is attacked, scale and noise are fitted there too.
+    """
     dataset = labels_in_own_features(setting.dataset, of_all=setting.adversary == "colluding-clients")
     # Enough rounds for the client to ask about each pair of a class and a coordinate several times.
     rounds = 6 * dataset.classes**2 * dataset.clients
     epochs = -(-rounds // max(1, setting.records // setting.config.batch_size))
     options = {"top_model": False, "calibration": "none", "client_rate": 0.0, "dtype": "float64"}
-    return setting.on("dpzv", {**options, "epochs": epochs}, dataset=dataset, options={}, trials=1)
+    own = {} if setting.method.capabilities.simulated else {"scale": "fitted"}
+    return setting.on("dpzv", {**options, "epochs": epochs}, dataset=dataset, options=own, trials=1)
 
 
 SPEC = AttackSpec(
@@ -260,10 +351,14 @@ SPEC = AttackSpec(
         requires_because="the gradient is that at logits that the server only sums",
         suggests={"epochs": 40},
         conditions=(
-            needs.own_protocol,
             needs.downlink(False, "its server sends gradients, not scalars: label_direct reads them"),
+            needs.pairs,
             needs.one_batch_size,
         ),
+        one_view=True,
+        reads=("table", "embeddings", "scalar", "losses", "direction"),
     ),
-    setup=Setup(options={"scalars": 2000}),
+    setup=Setup(
+        options={"scalars": 2000, "scale": "known"}, choices={"scale": ("known", "fitted")}, grants=own_features
+    ),
 )

@@ -7,6 +7,7 @@ of the same pass over the data (after Li et al., ICLR 2022, who compare directio
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from mechanisms.core.channel import SERVER, Message, View
 
 from ..systems.messages import GROUPS
 from .arrays import Floats
+from .scalars import gradient_estimates
 
 Ids = NDArray[np.int64]
 
@@ -33,6 +35,8 @@ VOTES = ((0.25, 1.0), (0.5, 0.3), (0.5, 3.0), (1.0, 1.0))
 """Powers of nodes' sizes and penalties with which records of given labels vote on those that share nodes with them."""
 NUMBERS = 10 * BLOCKS + 1
 """Numbers of a record from messages of any other kind."""
+ESTIMATES = "gradients estimated by scalars"
+"""Kind, and beginning of the name, of what scalars say of each record."""
 _TINY = 1e-30
 _ITERATIONS = 30
 
@@ -75,7 +79,8 @@ def heard_in(view: View, public: PublicLabels, classes: int) -> dict[str, Heard]
 
     Messages without ids are about no record. One row for several ids, as of a batch's loss, is one about each of them.
     What several clients hear in one round about the same records is read as sums and differences too: noise that they
-    share cancels there. All that says who shares a node is read together.
+    share cancels there. All that says who shares a node is read together. Scalars that answer two embeddings of a batch
+    are read as estimates of its records' gradients.
     """
     by_name: dict[str, list[_NamedMessage]] = {}
     for message in view.messages:
@@ -85,6 +90,8 @@ def heard_in(view: View, public: PublicLabels, classes: int) -> dict[str, Heard]
     for name, named in _pooled(view):
         by_name.setdefault(name, []).append(named)
     heard = {name: _heard(messages, public, classes) for name, messages in by_name.items()}
+    for name, rows in gradient_estimates(view, partial(_expected_labels, public, classes)):
+        heard[f"{ESTIMATES} {name}"] = _estimated(rows, public, classes)
     groups = [message for message in view.messages if message.kind == GROUPS]
     return {**heard, GROUPS: _grouped(groups, public, classes)} if groups else heard
 
@@ -113,9 +120,35 @@ def _grouped(messages: Sequence[Message], public: PublicLabels, classes: int) ->
     return Heard(GROUPS, np.stack(columns, 1), np.zeros((records, 0)), (rows[:0], np.zeros((0, 0))))
 
 
+def _estimated(rows: Floats, public: PublicLabels, classes: int) -> Heard:
+    """Return how far estimated gradients (N, width) lie towards those of a record's second candidate."""
+    records = np.arange(len(rows))
+    rows = rows / (np.sqrt(np.square(rows).mean()) + _TINY)
+    here, there = map(np.nan_to_num, _expected(rows, records, 0 * records, public, classes))
+    toward = _along(rows - 0.5 * (here + there), there - here)
+    first, second = public.candidates.T
+    by_class = public.values is None and rows.shape[1] == classes
+    larger = rows[records, second] - rows[records, first] if by_class else np.zeros(len(rows))
+    return Heard(ESTIMATES, np.stack((larger, toward), 1), np.zeros((len(rows), 0)), (records[:0], np.zeros((0, 0))))
+
+
 def blank(name: str, records: int) -> Floats:
     """Return the numbers (N, c) of so many records where a training sent no messages of a `name`."""
+    if name.startswith(ESTIMATES):
+        return np.zeros((records, 2))
     return np.zeros((records, len(VOTES) if name == GROUPS else NUMBERS))
+
+
+def _expected_labels(public: PublicLabels, classes: int) -> Floats:
+    """Return the expected one-hot rows (N, classes) of labels: as given, or halfway between two candidates.
+
+    Where labels stand for numbers, rows are (N, 0).
+    """
+    if public.values is not None:
+        return np.zeros((len(public.given), 0))
+    one_hot = np.eye(classes)
+    halfway = one_hot[public.candidates].mean(1)
+    return np.where(public.given[:, None] >= 0, one_hot[public.given], halfway)
 
 
 class _NamedMessage(NamedTuple):

@@ -1,6 +1,6 @@
 """Messages between the parties of a training of yours: who sent which numbers, about which records."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
@@ -103,6 +103,17 @@ def with_ids(messages: Iterable[Sent], tensors: Arrays) -> list[Sent]:
         return first if all(np.array_equal(tensors[first], tensors[other]) for other in others) else ""
 
     return [message if message.ids else message._replace(ids=ids_of(message)) for message in messages]
+
+
+def paired(messages: Iterable[Sent]) -> frozenset[int]:
+    """Return the clients that send two embeddings in a round in which scalars or losses answer them."""
+    seen: dict[str, Counter[tuple[int, int]]] = {"up": Counter(), "down": Counter()}
+    for message in messages:
+        if message.kind == "embeddings" and message.receiver == SERVER:
+            seen["up"][message.sender, message.round] += 1
+        elif message.kind in ("scalar", "losses") and message.sender == SERVER:
+            seen["down"][message.receiver, message.round] += 1
+    return frozenset(client for client, number in seen["down"] if seen["up"][client, number] > 1)
 
 
 def like_groups(messages: Iterable[Sent], tensors: Arrays) -> frozenset[str]:

@@ -14,7 +14,7 @@ from mechanisms.core.method import MethodSpec, Protection, no_noise
 from ..data.files import file_digest
 from ..data.vertical import Records, VerticalDataset
 from .features import ClientFeatures
-from .messages import like_groups, with_ids
+from .messages import like_groups, paired, with_ids
 from .rehearsal import apart, nameless, told_to_clients, uplink, widths_of
 from .run import SystemConfig, SystemRun
 from .stated import UNSTATED
@@ -67,6 +67,7 @@ def method_of_transcript(transcript: Transcript, featured: Collection[int] = ())
         told=kinds,
         public_ids=transcript.manifest.public_ids,
         encrypted=transcript.manifest.encrypted,
+        paired=paired(transcript.messages),
         apart=apart(transcript.messages, transcript.clients),
         featureless=frozenset(range(1, transcript.clients + 1)).difference(featured),
         up=uplink(sent, transcript.tensors),

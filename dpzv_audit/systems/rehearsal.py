@@ -15,7 +15,7 @@ from mechanisms.core.models import GivenModel
 
 from ..base.errors import AuditError, InputError
 from ..base.seeds import Purpose, stream
-from .messages import SERVER, UPLOADS, Arrays, Recording, Sent, like_groups, with_ids
+from .messages import SERVER, UPLOADS, Arrays, Recording, Sent, like_groups, paired, with_ids
 from .release_tests import Excerpt, Rehearsal
 from .system import System, check_answer, seed_of
 from .task import Part, Task
@@ -104,6 +104,7 @@ def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
         down=_traffic(sent.messages, sent.tensors, lambda message: message.sender == SERVER and message.kind in tells),
         up=uplink(sent.messages, sent.tensors),
         widths=widths_of(sent.messages, first.record.tensors, task.records),
+        paired=paired(sent.messages),
         coupled=coupled,
         named={client: _named(sent, client) for client in range(1, task.clients + 1)},
         apart=apart(first.record.messages, task.clients),

@@ -36,6 +36,7 @@ class Capabilities:
         up: Messages to the server, by kind.
         widths: Numbers in each row of the embeddings that a client sends the server, by client, where it is known which
             records they are about; several where they differ.
+        paired: Clients that send two embeddings of a batch in a round in which scalars or losses answer them.
         coupled: Whether a gradient depends on labels of other records.
         telling: Kinds of messages to each party that are not the same when labels differ.
         nameless: Kinds among `telling` whose messages do not say which records they are about.
@@ -60,6 +61,7 @@ class Capabilities:
     down: Mapping[str, Traffic] = field(default_factory=dict)
     up: Mapping[str, Traffic] = field(default_factory=dict)
     widths: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    paired: frozenset[int] = frozenset()
     coupled: bool = False
     telling: Mapping[int, frozenset[str]] = field(default_factory=dict)
     nameless: Mapping[int, frozenset[str]] = field(default_factory=dict)

@@ -288,8 +288,8 @@ class Shelf:
 class ViewRecorder:
     """Records, while a method trains, the view of one adversary: nothing outside it is ever stored.
 
-    Methods never write to a payload after sending it. An adversary that needs only some `kinds` of messages, or those
-    of some `senders`, keeps only those.
+    Methods never write to a payload after sending it. An adversary that needs only some `kinds` of messages and notes,
+    or those of some `senders`, keeps only those.
     """
 
     def __init__(
@@ -302,7 +302,7 @@ class ViewRecorder:
         self.view = View(adversary)
         self._kinds = kinds
         self._senders = senders
-        self.reads_notes = ("direction",) if kinds is None else ()
+        self.reads_notes = ("direction",) if kinds is None or "direction" in kinds else ()
         self._payloads = Shelf()
         self._ids = Shelf()
 
