@@ -25,6 +25,7 @@ LONG = {
     "docs/ci.md",
     "docs/guide/attacks.md",
     "docs/guide/audits.md",
+    "docs/guide/first-audit.md",
     "docs/guide/own-system.md",
     "docs/guide/reading-a-report.md",
     "docs/reference/index.md",
