@@ -123,6 +123,8 @@ def uploads_of(attacked: Callable[[AttackSetting], int]) -> Condition:
 
     def need(setting: AttackSetting) -> str | None:
         client = attacked(setting)
+        if 0 in setting.dataset.shapes[client - 1]:
+            return f"client {client} holds no features"
         why = why_unread(setting, client)
         if why is None and client in setting.method.capabilities.featureless:
             return f"a transcript holds no features of client {client}; ‹features› {client}=FILE gives them"

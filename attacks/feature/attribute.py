@@ -437,11 +437,10 @@ def told_apart(attribute: Attribute, ids: Ints) -> tuple[int, ...]:
 
 def attribute_to_infer(setting: AttackSetting) -> str | None:
     """Need an attribute that is known of enough records, and that the adversary does not hold itself."""
-    asked = {"attribute", "target"} & set(setting.options)
     try:
         attribute = attribute_of(setting)
     except InputError as error:
-        if asked:
+        if SPEC.own_options(setting)["attribute"] != AUTO:
             raise
         return str(error)
     ids = known_ids(setting)

@@ -89,6 +89,8 @@ def attribute_named(dataset: VerticalDataset, name: str, target: str) -> Attribu
         raise InputError(
             f"client {client} holds token ids; use a data set with numbers or categories", "attribute", name
         )
+    if 0 in dataset.shapes[client - 1]:
+        raise InputError(f"client {client} holds no features", "attribute", name)
     if name == AUTO and dataset.picture(client - 1):
         name = str(1 + int(_flat(dataset, client).var(0).argmax()))
     if name == AUTO:

@@ -182,7 +182,8 @@ def features_unread(setting: AttackSetting, looked: Collection[int | None]) -> t
     Those attacks `looked` at some clients.
     """
     capabilities = setting.method.capabilities
-    others = {m: needs.why_unread(setting, m) for m in setting.everyone if m not in looked}
+    own = [m for m in setting.everyone if 0 not in setting.dataset.shapes[m - 1]]
+    others = {m: needs.why_unread(setting, m) for m in own if m not in looked}
     unfeatured = [m for m, why in others.items() if why is None and m in capabilities.featureless]
     words = [said("unfeatured", unfeatured)] if unfeatured else []
     if not looked:

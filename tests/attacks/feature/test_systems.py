@@ -192,6 +192,24 @@ def test_clients_do_not_read_what_a_system_passes_on():
             spec.mount(of)
 
 
+def test_a_party_without_features_is_passed_over():
+    """A cloud in the middle sends embeddings and holds nothing; of one that holds token ids a reason is given too."""
+    of = setting(system(raw))
+    train, test = (
+        replace(part, features=(np.zeros((len(part), 0), np.float32), part.features[1]))
+        for part in (of.dataset.train, of.dataset.test)
+    )
+    empty = replace(of, dataset=replace(of.dataset, train=train, test=test))
+    for spec in (SPEC, ATTRIBUTE, LINKAGE):
+        assert spec.needs.unmet(empty) == "client 1 holds no features"
+        open_ = {key: value for key, value in empty.options.items() if key != "target"}
+        assert [alone.options["target"] for alone in possible(spec, replace(empty, options=open_))] == [2]
+    assert features_unread(empty, {2}) == ()
+    tokens = tuple(replace(part, features=(part.labels[:, None], part.features[1])) for part in (train, test))
+    held = replace(of, dataset=replace(of.dataset, train=tokens[0], test=tokens[1], vocabulary=2))
+    assert "token ids" in ATTRIBUTE.needs.unmet(held)
+
+
 def test_tables_are_read_and_so_are_uploads_of_many_numbers():
     """A rehearsal keeps four million numbers of embeddings: of the others widths are known too."""
 
