@@ -1,5 +1,6 @@
 """Claims on a training of the user's own: attacked, or accounted for by what it states and put to a game."""
 
+import secrets
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -36,6 +37,7 @@ from ..systems.rehearsal import SystemCapabilities, rehearse
 from ..systems.run import method_of, setting_of
 from ..systems.stated import data_of, release_of
 from ..systems.system import System
+from ..systems.trials import LatestTrials, TrialStore
 from .access import Access
 from .attack import attacked
 from .data import facts_of, loaded, sizes_of
@@ -46,6 +48,8 @@ COIN_TRAININGS = 16
 """Trainings whose coins are guessed; the score is fitted on others."""
 _REHEARSED: dict[tuple[object, ...], SystemCapabilities] = {}
 """What systems offer, by function, data and time: the claims of a file on one system rehearse it once."""
+_LATEST = LatestTrials()
+"""The latest trainings of systems: attacks of one claim that train on the same share them."""
 
 
 def check_system(claim: OwnClaim, access: Access) -> None:
@@ -94,6 +98,7 @@ def system_subject(
     if claim.kind == "epsilon" and claim.release:
         _check_release(claim, len(data.train))
         system = replace(system, stated=lambda task: claim.release)
+    system = replace(system, trials=TrialStore(latest=_LATEST, mark=secrets.token_hex(8)))
     config, task = setting_of(system, data)
     key = (system.train, system.seconds, data.name, data.partition, len(data.train), *sorted(data.digests.items()))
     with importable(access.folder):

@@ -26,7 +26,7 @@ from .choosing import Attack, pilot_of, possible
 
 SHARE = 0.75
 """Share of the time left that trainings may take; the rest is for the attacks themselves."""
-LATE = 1.05
+LATE = 1.02
 """Factor on the minutes at which work under way is ended."""
 FEW = 2
 """Trainings of an attack, at least, as long as others can be left out instead."""
@@ -307,7 +307,8 @@ def _of_attack(spec: AttackSpec, setting: AttackSetting) -> Trainings:
     if spec.goal.reveals == "features":
         values = int("attribute" in spec.setup.options)  # dealt by coins
         return made + Trainings({("in another order", spec.name, seed): trials, ("values", seed): values})
-    few = spec.count(setting, "labels_per_class") if spec.setup.few_labels else 0
+    # Of records whose labels are given no coin decides.
+    few = spec.own_options(setting).get("labels_per_class", spec.name) if spec.setup.few_labels else 0
     return made + Trainings({("by coins", few, seed): trials})
 
 

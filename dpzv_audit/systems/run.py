@@ -102,8 +102,13 @@ class SystemRun:
         """Train all replicas, each by itself, and replay their messages as those of the stack."""
         system, job, requests = self._asked()
         if system.trials.folder is None:
+            latest = system.trials.latest
+            arrays = "" if latest is None else job.digest
             for request in requests:
-                self._played.append(job.played(request).trial)
+                train = partial(_trial_of, job, request)
+                self._played.append(
+                    train() if latest is None else latest.once(f"{system.trials.mark} {request.key(arrays)}", train)
+                )
                 self._report(len(self._played))
         else:
             self._played += self._carried_out(job, requests)
@@ -199,6 +204,10 @@ class SystemRun:
             return ()
         queries = zip(*(played.answers for played in self._played), strict=True)
         return tuple(np.stack([logits(answer, self._system.name) for answer in answers]) for answers in queries)
+
+
+def _trial_of(job: "TrialJob", request: TrialRequest) -> Trial:
+    return job.played(request).trial
 
 
 def _at_cuts(system: Player, config: TrainingConfig, context: RunContext) -> CutDefences | None:

@@ -48,6 +48,13 @@ class Trial:
     answers: tuple[NDArray[Any], ...] = ()
     models: Mapping[int, tuple[Layout, NDArray[np.float32]]] = field(default_factory=dict)
 
+    @property
+    def size(self) -> int:
+        """Bytes of all that it holds."""
+        named = {message.tensor for message in self.messages} | {message.ids for message in self.messages} - {""}
+        arrays = [self.tensors[name] for name in named] + [self.tensors[note.tensor] for note in self.notes]
+        return sum(array.nbytes for array in (*arrays, *self.answers, *(flat for _, flat in self.models.values())))
+
     def to_bytes(self, record: Recording) -> bytes:
         """Return the trial, with the tensors of its `record`, as the content of a file."""
         from safetensors.numpy import save
@@ -121,12 +128,44 @@ class TrialRequest:
         return f"{hashlib.sha256(facts.encode()).hexdigest()[:32]}{SUFFIX}"
 
 
+MOST_SHARED = 1 << 30
+"""Bytes of trainings, at most, that wait in a process for other attacks of their claims."""
+
+
+@dataclass(eq=False)
+class LatestTrials:
+    """The latest trainings of a process that several attacks may ask for, those of at most `most` bytes together."""
+
+    most: int = MOST_SHARED
+    _trials: dict[str, tuple[Trial, int]] = field(default_factory=dict, init=False)
+
+    def once(self, name: str, train: Callable[[], Trial]) -> Trial:
+        """Return the training of a name, which is made where it is not held any more."""
+        if name in self._trials:
+            self._trials[name] = self._trials.pop(name)  # the latest stands last
+            return self._trials[name][0]
+        trial = train()
+        self._trials[name] = trial, trial.size
+        while len(self._trials) > 1 and sum(size for _, size in self._trials.values()) > self.most:
+            del self._trials[next(iter(self._trials))]
+        return trial
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrialStore:
-    """The workers that carry out trainings of a system, and the folder that keeps them; None: only in memory."""
+    """The workers that carry out trainings of a system, and what keeps them.
+
+    Attributes:
+        workers: The workers.
+        folder: The folder that keeps them; None: they are made here, one after another.
+        latest: Keeps the latest where there is no folder; None: none is kept.
+        mark: Tells them from those of other code and of another time, which `latest` keeps as well.
+    """
 
     workers: Workers = field(default_factory=Workers)
     folder: Path | None = None
+    latest: LatestTrials | None = None
+    mark: str = ""
 
     def keep(self, request: TrialRequest, features: str, content: bytes) -> None:
         """Keep the result of a training that was made elsewhere, such as in a rehearsal; see `TrialRequest.key`."""

@@ -57,6 +57,15 @@ def noisy(task, record, seed):
 def broken(task, record, seed):
     raise RuntimeError("no such\\nlayer")
 '''
+COUNTED = """
+
+def counted(task, record, seed):
+    import zlib
+
+    with (HERE / "counted").open("a") as log:
+        print(seed, zlib.crc32(b"".join(map(np.ndarray.tobytes, (*task.features, task.labels)))), file=log)
+    train(task, record, seed, noise=30.0)
+"""
 RELEASE = trainings.RELEASE | {"sigma": 8.0, "noise": "grid"}
 
 
@@ -125,6 +134,26 @@ def test_an_attack_refutes_a_system_that_leaks_and_no_other(verified, folder):
     assert clear["trials"] == 16, "15 suffice for a limit of 0.6, 16 where the file has two claims"
     assert result["out_of_reach"] == {}
     assert verified(text, "--max-trials 40")[2]["cached"] == ["clear", "noisy"]
+
+
+@pytest.mark.ci
+def test_attacks_of_one_claim_share_their_trainings(folder):
+    """But in the rehearsal, which trains with one seed."""
+    here, name = folder
+    with (here / f"{name}.py").open("a") as module:
+        module.write(COUNTED)
+    keys = {"name": "c", "system": f"{name}:counted", "kind": "attack", "attack": "strongest", "success_at_most": 0.9}
+    access = Access.of(here / "claims.toml", root=here.parent, trust_code=True)
+    subject = form_of(one_claim(keys).claim).subject(access, 7, None)
+    pools = [pool for words, pool in subject.pools.items() if words.startswith(("label_norm", "label_direction"))]
+    assert len(pools) == 2
+    for pool in pools:
+        pool.draw(1)
+    inputs = [line.split() for line in (here.parent / "counted").read_text().splitlines()]
+    (rehearsed, _), *_ = inputs
+    attacks = [tuple(line) for line in inputs if line[0] != rehearsed]
+    # On the labels, on coins, and on coins with some labels given.
+    assert len(attacks) == len(set(attacks)) <= 3
 
 
 @pytest.mark.ci
