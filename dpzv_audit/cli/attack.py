@@ -317,7 +317,7 @@ def _mount_one(
                 result = with_beside(result, [cell for cell, _ in beside.values()])
         files = _files_of({folder: other for folder, (_, other) in beside.items()})
         saved = save(result, run, "attack", result.method, result.dataset, name, files=files)
-        output.finish(saved, table_from("attack", result))
+        output.finish(saved, table_from("attack", result), source=attacked.method.capabilities.draft)
 
 
 def _mount_all(
@@ -388,7 +388,7 @@ def _mount_all(
                 plan = AuditPlan(runs=0, confidence=mount.confidence, reporter=reporter)
                 strong = attacked_result(spec, worst, plan, tried, store)
             saved = save(strong, run, "attack", strong.method, strong.dataset, STRONGEST)
-            output.finish(saved, table_from("attack", strong))
+            output.finish(saved, table_from("attack", strong), source=attacked.method.capabilities.draft)
             return
         with output.progress() as reporter:
             planned = None if planner.pace is None else planner
@@ -397,7 +397,7 @@ def _mount_all(
     result = result.model_copy(update={"attack_setting": {k: v for k, v in settings.items() if v is not None}})
     kept = save(result, run, "attack", result.method, result.dataset, ALL, files=_files_of(each))
     reasons = {f"{cell.attack} ({cell.adversary})": cell.reason for cell in result.attacks if cell.reason}
-    output.finish(kept, _table_of_all(result), details=_not_mounted(reasons))
+    output.finish(kept, _table_of_all(result), details=_not_mounted(reasons), source=attacked.method.capabilities.draft)
     refuse_failed(result.negative_controls)
 
 

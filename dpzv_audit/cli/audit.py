@@ -102,12 +102,15 @@ class GameFlags(BoundFlags, WorkerFlags):
         )
 
 
-def show(outcome: "AuditOutcome", table: str, game: BoundFlags, output: Answered) -> None:
-    """Write the run folder, print the result as the template `table` says, and exit as `--fail-on` asks."""
+def show(outcome: "AuditOutcome", table: str, game: BoundFlags, output: Answered, source: str = "") -> None:
+    """Write the run folder, print the result as the template `table` says, and exit as `--fail-on` asks.
+
+    `source` is as in `Answered.finish`.
+    """
     result = outcome.result
     saved = save(result, game, "audit", result.method, result.dataset, files=outcome.bounded.files)
     outcome.bounded.forget()
-    output.finish(saved, table_from(table, result))
+    output.finish(saved, table_from(table, result), source=source)
     game.fail(result.privacy.verdict)
 
 
@@ -271,7 +274,7 @@ def audit_system(
             outcome = system_outcome(
                 audited, adversary, plan, epsilon=epsilon, trainings=trials, fit_trainings=fit_trials
             )
-    show(outcome, "audit", bound, output)
+    show(outcome, "audit", bound, output, audited.method.capabilities.draft)
 
 
 DEFENCE = typer.Argument(

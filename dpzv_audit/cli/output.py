@@ -181,11 +181,12 @@ class Answered(Output):
         *tables: Table,
         words: Iterable[str] = (),
         details: Iterable[str] = (),
+        source: str = "",
         measured: Mapping[str, object] | None = None,
     ) -> None:
         """Print a `saved` result: as JSON with what was `measured`, or as its answer and `words`.
 
-        With `--verbose` its `tables`, sentences and `details` follow.
+        With `--verbose` its `tables`, sentences and `details` follow, and `source` text, which is not wrapped.
         """
         self.result({**saved.to_json(), **(measured or {})}, saved)
         self.show(saved)
@@ -193,6 +194,8 @@ class Answered(Output):
             self.say(text)
         if self.verbose:
             self.tell(*tables, words=(*_sentences(saved), *details))
+            if source:
+                self.console.print(Text(f"\n{source}\n"), soft_wrap=True)
         self.report(saved.run)
 
     def show(self, result: Reported) -> None:

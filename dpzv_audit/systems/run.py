@@ -31,6 +31,7 @@ from ..base.executor import in_own_process
 from ..base.signals import can_ring
 from ..data.vertical import VerticalDataset, array_digest
 from .defences import CutDefences
+from .draft import draft_of
 from .rehearsal import SystemCapabilities, rehearse
 from .release_tests import held_against
 from .replay import replay, stack_of
@@ -286,7 +287,11 @@ def method_of(system: System, capabilities: SystemCapabilities, task: Task) -> M
     protection = Protection(words=UNSTATED)
     released = no_noise
     rehearsed, capabilities = capabilities.rehearsed, replace(capabilities, rehearsed=None)
-    if stated is not None:
+    if stated is None:
+        if rehearsed is not None:
+            draft = draft_of(rehearsed.first, capabilities, task.records, top_model=system.top_model)
+            capabilities = replace(capabilities, draft=draft)
+    else:
         release, delta = stated
         if rehearsed is not None:
             assert system.stated is not None

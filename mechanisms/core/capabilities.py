@@ -46,6 +46,7 @@ class Capabilities:
         seconds: How long one training took in a rehearsal; 0.0 where nothing was rehearsed.
         control_flow: How trainings differ in what they send, as a rehearsal showed; none where it showed nothing.
         lengths_tell: Whether the number of messages changed with labels in the rehearsal.
+        draft: Source text of a half-filled release, for a system that states none.
     """
 
     simulated: bool = True
@@ -71,6 +72,7 @@ class Capabilities:
     seconds: float = field(default=0.0, compare=False)
     control_flow: tuple[str, ...] = ()
     lengths_tell: bool = False
+    draft: str = ""
 
     def without_model(self, clients: Iterable[int]) -> list[int]:
         """Return which of the `clients` have a model that the training does not return."""

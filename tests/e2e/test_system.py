@@ -53,6 +53,33 @@ def test_labels_leak_without_noise_and_hide_with_it(tool, folder, attack, least)
     assert clear["certified"]["epsilon_lower"] >= 4.0
 
 
+def test_a_release_is_drafted_ready_to_paste(tool, folder):
+    attacked = (
+        "attack",
+        "--system",
+        "our_vfl:train",
+        "--attack",
+        "label_norm",
+        "--trials",
+        "2",
+        "--out",
+        folder / "runs",
+    )
+    printed = tool(*attacked, "--verbose", cwd=folder).stdout
+    assert "def releases" not in tool(*attacked, cwd=folder).stdout
+    draft = re.search(r"\ndef releases\(task\):\n    return \{\n.*?\n    \}\n", printed, re.DOTALL).group()
+    (folder / "half.py").write_text(f"from our_vfl import *\n\n\n{draft}")
+    assert "clip: use a finite number above 0" in refusal(
+        tool("attack", "--system", "half:train", "--attack", "label_norm", "--out", folder / "runs", cwd=folder), 2
+    )
+    filled = draft.replace('"clip": ...', '"clip": 0.1').replace('"sigma": ...', '"sigma": 1e-9')
+    (folder / "filled.py").write_text(f"from our_vfl import *\n\n\n{filled}")
+    arguments = ("--system", "filled:train", "--attack", "label_norm", "--trials", "2", "--out", folder / "runs")
+    found = tool.json("attack", *arguments, cwd=folder)
+    assert "server-state" in found["privacy"]["gap"]
+    assert "def releases" not in tool("attack", *arguments, "--verbose", cwd=folder).stdout
+
+
 def test_data_of_the_tool_go_into_a_system(tool, folder):
     result = tool.json(
         *("attack", "--system", "our_vfl:train", "--attack", "label_direction", "--trials", "4"),
