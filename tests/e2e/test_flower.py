@@ -8,7 +8,7 @@ import subprocess
 import sysconfig
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,6 +24,7 @@ from dpzv_audit.systems.transcript import load
 from mechanisms.core.channel import Adversary, Channel, ViewRecorder
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "flower"
+NAMELESS = Path(__file__).parent / "nameless.py"
 SCRIPTS = sysconfig.get_path("scripts")
 N = 569
 ATTACK = ("--attack", "label_direction", "--attack-set", "labels_per_class=1", "--trials", "4")
@@ -141,10 +142,10 @@ def content(held):
     )
 
 
-def test_real_processes_send_what_is_recorded_and_it_gives_all_labels_away(folder):
+def ran(folder, file, clients, rounds, link, ports):
+    """Run the app in `file` by a SuperLink and SuperNodes, which reach it by `ports`; return the folder of its run."""
     home = folder / "home"
     home.mkdir()
-    link = free_port()
     (home / "config.toml").write_text(
         f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{link}"\ninsecure = true\n'
     )
@@ -157,31 +158,38 @@ def test_real_processes_send_what_is_recorded_and_it_gives_all_labels_away(folde
     }
     app = folder / "app"
     app.mkdir()
-    for name in ("vertical.py", "pyproject.toml"):
-        shutil.copy(EXAMPLES / name, app)
-    wire = Wire(link)
+    shutil.copy(file, app / "vertical.py")
+    stated = (EXAMPLES / "pyproject.toml").read_text()
+    (app / "pyproject.toml").write_text(stated.replace("rounds = 1\n", f"rounds = {rounds}\n"))
     superlink = ["flower-superlink", "--insecure", "--disable-runtime-dependency-installation", "--port", str(link)]
-    nodes = []
-    for number, port in enumerate((wire.port, link)):
-        config = f"partition-id={number} num-partitions=2"
-        reached = ("--insecure", "--superlink", f"127.0.0.1:{port}")
-        nodes.append(["flower-supernode", *reached, "--port", str(free_port()), "--node-config", config])
-    with started(superlink, "superlink", folder, env):
+    with ExitStack() as running:
+        running.enter_context(started(superlink, "superlink", folder, env))
         assert listens(link), (folder / "superlink.log").read_text()
-        with started(nodes[0], "node-0", folder, env), started(nodes[1], "node-1", folder, env):
-            run = ["flwr", "run", str(app), "here", "--stream"]
-            done = subprocess.run(
-                [f"{SCRIPTS}/{run[0]}", *run[1:]],
-                cwd=folder,
-                env=env,
-                capture_output=True,
-                text=True,
-                timeout=240,
-                check=False,
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
-            output = done.stdout + "".join(path.read_text() for path in folder.glob("*.log"))
-            (seen,) = folder.glob("seen/*") if (folder / "seen").exists() else pytest.fail(output)
+        for number, port in enumerate(ports):
+            config = f"partition-id={number} num-partitions={clients}"
+            reached = ("--insecure", "--superlink", f"127.0.0.1:{port}")
+            node = ["flower-supernode", *reached, "--port", str(free_port()), "--node-config", config]
+            running.enter_context(started(node, f"node-{number}", folder, env))
+        run = ["flwr", "run", str(app), "here", "--stream"]
+        done = subprocess.run(
+            [f"{SCRIPTS}/{run[0]}", *run[1:]],
+            cwd=folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        output = done.stdout + "".join(path.read_text() for path in folder.glob("*.log"))
+        (seen,) = folder.glob("seen/*") if (folder / "seen").exists() else pytest.fail(output)
+    return seen
+
+
+def test_real_processes_send_what_is_recorded_and_it_gives_all_labels_away(folder):
+    link = free_port()
+    wire = Wire(link)
+    seen = ran(folder, EXAMPLES / "vertical.py", 2, 1, link, (wire.port, link))
     wire.close()
 
     from dpzv_audit.systems.flower import gather
@@ -216,3 +224,36 @@ def test_real_processes_send_what_is_recorded_and_it_gives_all_labels_away(folde
     guesses = by_direction(seer.view, known)
     assert guesses.labels.numel() == N - 1
     np.testing.assert_array_equal(guesses.labels.flatten(), labels[guesses.ids.flatten()])
+
+
+def test_an_app_that_names_no_rounds_gives_labels_to_each_client(tool, tmp_path):
+    """In the shape of Flower's own vertical example: no group_id, and gradients whose replies nobody awaits."""
+    link = free_port()
+    seen = ran(tmp_path, NAMELESS, 3, 2, link, (link,) * 3)
+
+    from dpzv_audit.systems.flower import gather
+
+    by_server, by_clients = load(seen / "server"), load(gather(seen))
+    for kind in ("embeddings", "gradient"):
+        sent = [m for m in by_server.messages if m.kind == kind]
+        assert sorted((m.round, max(m.sender, m.receiver)) for m in sent) == [(r, c) for r in (0, 1) for c in (1, 2, 3)]
+    # The app ends once its last gradients are pushed: a client may never get them.
+    before = {m for m in content(by_server) if m[0] == 0}
+    assert before <= set(content(by_clients)) <= set(content(by_server))
+    _, benign = load_breast_cancer(return_X_y=True)
+    (tmp_path / "labels.csv").write_text("".join(f"{label}\n" for label in ("label", *(1 - benign))))
+    for client in ("1", "2", "3"):
+        found = tool.json(
+            *("attack", "--transcript", seen / "server", "--labels", tmp_path / "labels.csv", "--client", client),
+            *("--attack", "label_denoised", "--out", tmp_path / "runs"),
+        )
+        # Clients are numbered as their nodes come: which of three is client 1 changes from run to run.
+        assert found["success"]["value"] > 0.99
+        assert found["measures"]["labels found"]["value"] > 0.95
+
+
+def test_an_app_that_names_no_rounds_is_attacked_as_a_system(tool, tmp_path):
+    shutil.copy(NAMELESS, tmp_path)
+    options = ("--attack", "label_denoised", "--trials", "2", "--out", tmp_path / "runs")
+    found = tool.json("attack", "--system", "nameless:train", *options, cwd=tmp_path)
+    assert found["success"]["value"] > 0.99
