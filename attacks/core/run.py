@@ -156,21 +156,26 @@ def _plan(setting: AttackSetting, behaviours: Mapping[int, Behaviour]) -> Plan |
 
 
 def batches_of(log: BatchLog) -> int:
-    """Return how many of the first answers are one pass over the data, in the median training.
+    """Return how many of the first answers are one pass over the data."""
+    return pass_length(log.stacked()) if log.ids else 1
+
+
+def pass_length(ids: Tensor) -> int:
+    """Return how many of the first batches `ids` (answers, K, B) are one pass over the data, in the median training.
 
     These are about different records. Where a record comes again before half of them came, as in Poisson batches, it is
     as many as name all records once on average.
     """
-    if not log.ids:
-        return 1
-    return max(1, int(np.median([_first_pass(batches) for batches in log.stacked().unbind(1)])))
+    return max(1, int(np.median([_first_pass(batches) for batches in ids.unbind(1)])))
 
 
 def _first_pass(batches: Tensor) -> int:
-    """Return the answers of one pass over the data, of those of one training about batches (answers, B), -1 padding."""
-    named = batches[batches >= 0]
-    if not len(named):
+    """Return the same of the batches (answers, B) of one training, where -1 is padding."""
+    held = (batches >= 0).any(1).nonzero()
+    if not len(held):
         return len(batches)
+    batches = batches[: int(held[-1]) + 1]  # a training that stopped early has no more
+    named = batches[batches >= 0]
     seen = torch.zeros(int(named.max()) + 1, dtype=torch.bool, device=batches.device)
     records = len(named.unique())
     for count, batch in enumerate(batches):

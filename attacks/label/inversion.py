@@ -19,6 +19,7 @@ from mechanisms.core.models import layout_of
 
 from ..core import needs
 from ..core.knowledge import Knowledge, OwnParty, granted
+from ..core.run import pass_length
 from ..core.setting import AttackSetting
 from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
 from .direct import cut_layer
@@ -62,7 +63,7 @@ def received(view: View, known: Knowledge, own: OwnParty) -> tuple[Tensor, Tenso
     """
     messages = [m for m in view.received(OF_A_BATCH) if m.receiver == known.client and m.ids is not None]
     ids = stacked_ids([granted(m.ids, "batch ids") for m in messages])
-    first = passes_of_one(ids[:, 0])
+    first = pass_length(ids)
     sums = torch.stack([m.payload.flatten(1).double() for m in messages[:first]])
     ids = ids[:first]
     sums = sums * (ids >= 0).sum(2, keepdim=True)
@@ -73,17 +74,6 @@ def received(view: View, known: Knowledge, own: OwnParty) -> tuple[Tensor, Tenso
     if biases.shape[2]:
         whole = torch.cat((whole, biases.unsqueeze(2)), 2)
     return (torch.cat((-whole, whole), 3) if outputs == 1 else whole), ids
-
-
-def passes_of_one(ids: Tensor) -> int:
-    """Return how many of the first batches `ids` (rounds, B) are about different records: one pass over the data."""
-    seen: set[int] = set()
-    for count, batch in enumerate(ids):
-        records = set(batch[batch >= 0].tolist())
-        if seen & records:
-            return count
-        seen |= records
-    return len(ids)
 
 
 def own_gradient(inputs: Tensor, gradients: Tensor) -> Tensor:

@@ -178,12 +178,12 @@ class Recorder:
         """Return the layer that stands where `client`'s embeddings of records `ids` (B,) leave for the server.
 
         It returns its input, (B, ...). The forward pass is a message of kind `embeddings`, and each backward pass one
-        of kind `gradient` to the client. It stands after all that the client does to its embeddings, and before any
-        detaching or hook of the server's: a hook on its output acts before the gradient is recorded. A forward pass
-        without gradients is not training, and is recorded within `evaluation` alone. With a `scaler` its factor is
-        taken out of gradients, and one that overflowed, whose step it skips, is left out. The bottom model in front of
-        it may be compiled by torch, the cut itself not. Messages are checked a little later, when `messages` are read
-        at the latest.
+        of kind `gradient` to the client; a batch without records is no message. It stands after all that the client
+        does to its embeddings, and before any detaching or hook of the server's: a hook on its output acts before the
+        gradient is recorded. A forward pass without gradients is not training, and is recorded within `evaluation`
+        alone. With a `scaler` its factor is taken out of gradients, and one that overflowed, whose step it skips, is
+        left out. The bottom model in front of it may be compiled by torch, the cut itself not. Messages are checked a
+        little later, when `messages` are read at the latest.
         """
         if self._layer is None:
             from . import cut
@@ -209,7 +209,7 @@ class Recorder:
 
         # One function for all that is done on the way, since in a training each further call is one that is not cached.
         def passed(values: "Tensor") -> "Tensor":
-            if not len(values):
+            if not values.numel():
                 return values  # of a batch that drew no record nothing travels
             if not layer.is_grad_enabled():
                 if self._evaluating:

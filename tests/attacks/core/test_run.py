@@ -1,9 +1,10 @@
 """One training under attack: what its progress says while it lasts, and what is said of one that diverged."""
 
 import pytest
+import torch
 
 from attacks import ATTACKS
-from attacks.core.run import continuous
+from attacks.core.run import continuous, pass_length
 
 from ...helpers.refusals import refused
 from ..conftest import mount, random_dataset, small_setting
@@ -46,3 +47,23 @@ def test_a_training_that_diverged_is_said_to_have(attack, method):
     rates = {"client_rate": 1e38, "server_rate": 1e38}
     with refused(f"training of {method} that {attack} attacks diverged.*scales"):
         mount(spec, method, data, options=rates)
+
+
+def test_a_pass_over_the_data_is_told_by_the_batches_of_all_trainings():
+    """Of 40 records in batches of 10: shuffled passes, with a missed batch and an early end; and Poisson batches."""
+    generator = torch.Generator().manual_seed(0)
+
+    def passes():
+        return torch.cat([torch.randperm(40, generator=generator).view(4, 10) for _ in range(3)])
+
+    shuffled = torch.stack([passes() for _ in range(3)], 1)
+    assert pass_length(shuffled) == 4
+    shuffled[4, 0] = -1
+    shuffled[5:, 2] = -1
+    assert pass_length(shuffled) == 4
+    drawn = torch.full((12, 3, 20), -1)
+    for batch in drawn.flatten(0, 1)[:30]:
+        some = (torch.rand(40, generator=generator) < 0.25).nonzero()[:20, 0]
+        batch[: len(some)] = some
+    assert 3 <= pass_length(drawn) <= 5
+    assert pass_length(torch.full((3, 1, 2), -1)) == 3

@@ -213,3 +213,28 @@ def test_a_kind_of_message_tells_no_label_by_the_end_of_a_training():
 
     assert rehearsed(stopping).telling[1] == {"gradient"}
     assert rehearsed(partial(stopping, hints=True)).telling[1] == {"gradient", "heartbeat"}
+
+
+def test_other_kinds_of_messages_are_read_where_trainings_send_them():
+    """Batch gradients of Poisson batches, of which a tenth is missed, in trainings that stop at different rounds."""
+
+    def linear(task, record, seed, *, misses=0.0, varied=False):
+        lots = np.random.default_rng(seed)
+        x, y = task.torch()
+        torch.manual_seed(seed)
+        bottom = nn.Linear(x[0].shape[1], 2)
+        for number in range(24 + (lots.integers(12) if varied else 0)):
+            ids = lots.permutation(task.records)[: 12 if not varied else lots.integers(8, 17)]
+            bottom.zero_grad()
+            nn.functional.cross_entropy(bottom(x[0][ids]), y[ids]).backward()
+            if lots.random() >= misses:
+                record.sent(number, 1, 0, "embeddings", bottom(x[0][ids]).detach(), ids)
+                flat = torch.cat([parameter.grad.flatten() for parameter in bottom.parameters()])
+                record.sent(number, 0, 1, "batch-gradient", flat, ids)
+        return {"clients": {1: bottom}}
+
+    plain = mounted(System("linear", linear, top_model=False), "label_inversion").success.value
+    varied = System("linear", partial(linear, misses=0.1, varied=True), top_model=False)
+    flowing = mounted(varied, "label_inversion").success.value
+    assert plain > 0.9
+    assert flowing == pytest.approx(plain, rel=0.05)
