@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
-from scipy.special import betaincinv, stdtrit, xlogy
+from scipy.special import betaincinv, logsumexp, stdtrit, xlogy
 
 from dpzv_audit.base.errors import InputError, NotFinite
 from dpzv_audit.base.findings import LEAST_TRAININGS, Interval, OverTrainings
@@ -242,6 +242,88 @@ def behind(baseline: Interval, own: ArrayLike, success: ArrayLike) -> Interval:
         return baseline
     count = int((np.asarray(own) < np.asarray(success)).sum())
     return replace(baseline, over_trainings=replace(over, behind=count))
+
+
+MATCHINGS = 8
+"""Random pairings of records of both kinds over which wealth is averaged."""
+
+
+def shared_limits(hits: Floats, guesses: Floats, confidence: float = 0.95) -> Limits:
+    """Return an interval for the rate at which guesses are right, by records that several trainings share.
+
+    A record's guesses in all trainings are one draw: whatever they share, such as features that say the same in each,
+    counts once. By bets as in `betting_limits`, on the `hits` (..., n) of independent records less the rate times their
+    `guesses` (..., n). Wealth is averaged over further axes, which may depend on each other (Markov's inequality).
+    """
+    goal = np.log(2.0 / (1.0 - confidence))
+    low = _shared_lower_limit(hits, guesses, goal)
+    return low, 1.0 - _shared_lower_limit(guesses - hits, guesses, goal)
+
+
+def _shared_lower_limit(hits: Floats, guesses: Floats, goal: float) -> float:
+    """Return the rate at which bets on a larger one reach `goal`; 0 where they never do."""
+    most = guesses.max()
+    rate = float(hits.sum() / guesses.sum())
+
+    def beyond(assumed: float) -> float:
+        gains = (hits - assumed * guesses) / (assumed * most)
+        growth = np.array([np.log1p(bet * gains).sum(-1) for bet in ARCSINE])
+        return float(logsumexp(growth) - np.log(growth.size) - goal)
+
+    if rate <= _LEAST_MEAN or beyond(_LEAST_MEAN) < 0.0:
+        return 0.0
+    # Averaged wealth may not be 1 at the rate of all.
+    return rate if beyond(rate) >= 0.0 else float(brentq(beyond, _LEAST_MEAN, rate, xtol=1e-6))
+
+
+def by_record(values: ArrayLike, ids: ArrayLike) -> tuple[Floats, Floats]:
+    """Return sums (K, records) of `values` (K, n) about records `ids` (K, n), and how many there are of each."""
+    of, places = np.asarray(values, float), np.asarray(ids)
+    rows = np.broadcast_to(np.arange(len(of))[:, None], of.shape)
+    sums = np.zeros((len(of), int(places.max()) + 1))
+    counts = np.zeros_like(sums)
+    np.add.at(sums, (rows, places), of)
+    np.add.at(counts, (rows, places), 1.0)
+    return sums, counts
+
+
+def shared_rate_limits(correct: ArrayLike, ids: ArrayLike, confidence: float = 0.95) -> Limits:
+    """Return `shared_limits` of right guesses `correct`, booleans (K, n), about the records `ids` (K, n)."""
+    hits, guesses = (values.sum(0) for values in by_record(correct, ids))
+    some = guesses > 0
+    return shared_limits(hits[some], guesses[some], confidence)
+
+
+def shared_area_limits(scores: ArrayLike, positive: ArrayLike, ids: ArrayLike, confidence: float = 0.95) -> Limits:
+    """Return `shared_limits` of areas under ROC curves of `scores` (K, n), about the records `ids` (K, n).
+
+    Records of both kinds, booleans `positive` (K, n), are matched at random; a pair counts in the trainings that score
+    both. An area is the average over all matchings (Hoeffding, JASA 1963, section 5).
+    """
+    sums, counts = by_record(scores, ids)
+    kinds, _ = by_record(positive, ids)
+    means = sums / np.maximum(counts, 1.0)
+    scored = counts > 0
+    of_one, of_zero = np.flatnonzero((kinds > 0).any(0)), np.flatnonzero((scored & (kinds == 0)).any(0))
+    fewer = min(len(of_one), len(of_zero))
+    generator = np.random.default_rng(0)
+    hits, pairs = [], []
+    for _ in range(MATCHINGS):
+        one, zero = (generator.permutation(kind)[:fewer] for kind in (of_one, of_zero))
+        both = scored[:, one] & scored[:, zero]
+        won = 0.5 + 0.5 * np.sign(means[:, one] - means[:, zero])
+        hits.append((won * both).sum(0))
+        pairs.append(both.sum(0))
+    return shared_limits(np.array(hits), np.array(pairs, float), confidence)
+
+
+def with_shared(measured: Interval, limits: Callable[[], Limits]) -> Interval:
+    """Return a measurement of several trainings with the `limits` by records that they share."""
+    over = measured.over_trainings
+    if over is None or over.count < 2:
+        return measured
+    low, high = limits()
+    return replace(measured, over_trainings=replace(over, shared_low=low, shared_high=high))
 
 
 def rate_limits(hits: float, n: int, confidence: float = 0.95) -> Limits:

@@ -38,9 +38,12 @@ from ..core.metrics import (
     over_trainings,
     prior_baseline,
     rate_interval,
+    shared_area_limits,
     shared_rate,
+    shared_rate_limits,
     t_interval,
     trial_areas,
+    with_shared,
 )
 from ..core.run import AttackedRun, attacked_run, few_labels, permuted_labels
 from ..core.setting import AttackSetting
@@ -139,9 +142,16 @@ def mount_labels(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     right = {name: correctness(some, labels) for name, some in guessed.items()}
     blind = {"majority": majority_baseline(labels, classes), "prior": prior_baseline(labels, classes)}
     by_trial = {name: outcomes.mean(1) for name, outcomes in right.items()}
-    rates = {name: behind(rate_interval(right[name], confidence), by_trial[name], by_trial["success"]) for name in less}
+
+    def rate(name: str) -> Interval:
+        ids = _by_replica(granted(guessed[name].ids, "ids"))
+        return with_shared(
+            rate_interval(right[name], confidence), lambda: shared_rate_limits(right[name], ids, confidence)
+        )
+
+    rates = {name: behind(rate(name), by_trial[name], by_trial["success"]) for name in less}
     return AttackOutcome(
-        success=rate_interval(right["success"], confidence),
+        success=rate("success"),
         baselines={**blind, **rates},
         chance=max(blind.values()),
         measures={
@@ -274,7 +284,12 @@ def _by_group(values: Floats) -> Floats:
 
 
 def _area(guesses: LabelGuesses, labels: Ints, confidence: float) -> Interval:
-    return auc_interval(*_binary(guesses, labels), confidence)
+    scores, positive = _binary(guesses, labels)
+    area = auc_interval(scores, positive, confidence)
+    if labels.ndim > 1:  # each training has an order of its own
+        return area
+    ids = _by_replica(granted(guesses.ids, "ids"))
+    return with_shared(area, lambda: shared_area_limits(scores, positive, ids, confidence))
 
 
 def _rates_at_chance(spec: AttackSpec, setting: AttackSetting, control: LabelGuesses) -> Control:

@@ -75,6 +75,8 @@ class OverTrainings:
 
     [`low`, `high`] is an interval for the mean over further trainings, None where there are too few for one. Of a
     baseline, `behind` is in how many of them it lay below the attack in the same training, None where nobody counted.
+    [`shared_low`, `shared_high`] is an interval by the records that these trainings share, each with what it gave in
+    all of them as one draw; None where trainings have records of their own.
     """
 
     count: int
@@ -83,6 +85,8 @@ class OverTrainings:
     low: float | None = None
     high: float | None = None
     behind: int | None = None
+    shared_low: float | None = None
+    shared_high: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from ..base.findings import Interval
+from ..base.findings import Interval, OverTrainings
 
 Side = Literal["above", "below"]
 
@@ -22,7 +22,8 @@ class Comparison:
 def compared(measured: Interval, other: Interval | float) -> Comparison:
     """Return on which side of `other` the measurement `measured` lies; intervals that overlap show neither.
 
-    Compares first all of these trainings, each of them and by their records. A baseline that shares the luck of each
+    Compares first all of these trainings, each of them and by their records, one draw in all trainings or one in each:
+    neither may decide otherwise. A baseline that shares the luck of each
     training, such as which labels are known, is compared training by training, and by the records of all. Where that
     shows neither side and both have intervals over further trainings, compares those.
     """
@@ -51,7 +52,16 @@ def of_these_trainings(measured: Interval | float) -> tuple[float, float]:
     trainings = measured.over_trainings
     if trainings is None:
         return measured.low, measured.high
-    return min(measured.low, trainings.least), max(measured.high, trainings.most)
+    low, high = _by_shared_records(trainings, (measured.low, measured.high))
+    return min(low, trainings.least), max(high, trainings.most)
+
+
+def _by_shared_records(trainings: OverTrainings, limits: tuple[float, float]) -> tuple[float, float]:
+    """Return `limits`, or those by the records that trainings share where these are wider."""
+    low, high = limits
+    if trainings.shared_low is None or trainings.shared_high is None:
+        return limits
+    return min(low, trainings.shared_low), max(high, trainings.shared_high)
 
 
 def over_further_trainings(measured: Interval | float) -> tuple[float, float] | None:
@@ -61,7 +71,7 @@ def over_further_trainings(measured: Interval | float) -> tuple[float, float] | 
     trainings = measured.over_trainings
     if trainings.low is None or trainings.high is None:
         return None
-    return (trainings.low, trainings.high)
+    return _by_shared_records(trainings, (trainings.low, trainings.high))
 
 
 def _side(ours: tuple[float, float], theirs: tuple[float, float]) -> Side | None:

@@ -138,7 +138,7 @@ def dataset_of(answer: object, name: str) -> VerticalDataset:
         else:
             train, test = split_records(whole, seed=0)
         most = int(max(train.labels.max(), test.labels.max()))
-        if "classes" not in answer and whole.labels.min() > 0:
+        if values is None and "classes" not in answer and whole.labels.min() > 0:
             raise InputError(
                 f"labels start at {whole.labels.min()}; count from 0; where class 0 has no record, give classes"
             )

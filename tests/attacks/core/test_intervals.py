@@ -18,7 +18,11 @@ from attacks.core.metrics import (
     rate_interval,
     rate_limits,
     rates_difference,
+    shared_area_limits,
+    shared_limits,
     shared_rate,
+    shared_rate_limits,
+    with_shared,
 )
 from dpzv_audit.base.errors import NotFinite
 from dpzv_audit.base.findings import LEAST_TRAININGS
@@ -237,3 +241,77 @@ def test_an_accuracy_counts_each_test_record_once():
 def test_bad_input_is_named(call, word):
     with refused(word):
         call()
+
+
+TRAININGS, SHARED = 16, 160
+
+
+def shared_misses(limits, repetitions=200):
+    """How often limits at 95% miss one half, where every training says the same of a record, and naive ones do."""
+    rng = np.random.default_rng(3)
+    ids = np.tile(np.arange(SHARED), (TRAININGS, 1))
+    missed = naive = 0
+    for _ in range(repetitions):
+        (low, high), interval = limits(rng, ids)
+        missed += not low <= 0.5 <= high
+        naive += not interval.low <= 0.5 <= interval.high
+    return missed, naive
+
+
+def same_rates(rng, ids):
+    correct = np.tile(rng.random(SHARED) < 0.5, (TRAININGS, 1))
+    return shared_rate_limits(correct, ids), rate_interval(correct)
+
+
+def same_areas(rng, ids):
+    scores = np.tile(rng.normal(size=SHARED), (TRAININGS, 1))
+    positive = np.tile(np.arange(SHARED) % 3 == 0, (TRAININGS, 1))
+    return shared_area_limits(scores, positive, ids), auc_interval(scores, positive)
+
+
+@pytest.mark.parametrize("limits", [same_rates, same_areas])
+def test_trainings_that_say_the_same_of_a_record_count_it_once(limits):
+    """At most 5% may be missed: a correct build fails with probability at most 1e-4; the plain one misses 25%."""
+    missed, naive = shared_misses(limits)
+    assert missed <= stats.binom.isf(1e-4, 200, 0.05)
+    assert naive > 50
+
+
+@pytest.mark.parametrize("trainings", [8, 64])
+def test_trainings_with_luck_of_their_own_cost_shared_limits_little(trainings):
+    rng = np.random.default_rng(4)
+    records = 1400
+    ids = np.tile(np.arange(records), (trainings, 1))
+    positive = ids % 2 == 0
+    scores = rng.normal(size=ids.shape) + 0.3 * positive
+    correct = rng.random(ids.shape) < 0.2
+    for (low, high), plain in (
+        (shared_area_limits(scores, positive, ids), auc_interval(scores, positive)),
+        (shared_rate_limits(correct, ids), rate_interval(correct)),
+    ):
+        assert low < plain.value < high
+        assert high - low < 1.7 * (plain.high - plain.low)
+
+
+def test_shared_limits_follow_ids_and_uneven_numbers_of_guesses():
+    """A record that is guessed twice weighs twice; the order in which trainings guess records plays no part."""
+    rng = np.random.default_rng(5)
+    ids = np.stack([rng.permutation(50) for _ in range(4)])
+    right = np.arange(50) < 20
+    assert shared_rate_limits(right[ids], ids) == pytest.approx(shared_limits(4.0 * right, np.full(50, 4.0)))
+    scores = np.arange(50.0)[ids]
+    expected = shared_area_limits(
+        np.tile(np.arange(50.0), (4, 1)), np.tile(right, (4, 1)), np.tile(np.arange(50), (4, 1))
+    )
+    assert shared_area_limits(scores, right[ids], ids) == pytest.approx(expected)
+    low, high = shared_limits(np.array([2.0, 0.0, 1.0] * 40), np.array([2.0, 1.0, 1.0] * 40))
+    assert low < 0.75 < high
+    assert shared_limits(np.zeros(30), np.ones(30))[0] == 0.0
+    assert shared_limits(np.ones(30), np.ones(30))[1] == 1.0
+
+
+def test_one_training_has_no_shared_limits():
+    alone = rate_interval([[True, False, True]])
+    assert with_shared(alone, lambda: (0.0, 1.0)) is alone
+    both = with_shared(rate_interval([[True, False], [True, False]]), lambda: (0.1, 0.9))
+    assert (both.over_trainings.shared_low, both.over_trainings.shared_high) == (0.1, 0.9)

@@ -49,3 +49,10 @@ def test_trainings_in_which_a_baseline_lies_below_are_counted():
     assert rates.over_trainings.behind is None
     alone = replace(rates, over_trainings=None)
     assert behind(alone, [0.3], [0.4]) is alone
+
+
+@pytest.mark.parametrize(("shared", "side"), [({}, "above"), ({"shared_low": 0.45, "shared_high": 0.7}, None)])
+def test_records_that_all_trainings_share_count_once(shared, side):
+    """A score that follows from features says the same in each training, and owes its success to one set of labels."""
+    over = OverTrainings(count=64, least=0.58, most=0.6, low=0.52, high=0.66, **shared)
+    assert compared(Interval(value=0.59, low=0.56, high=0.62, n=10_240, over_trainings=over), 0.5).side == side

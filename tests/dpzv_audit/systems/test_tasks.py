@@ -110,6 +110,17 @@ def test_a_target_that_is_a_number_is_found_by_the_direction_of_gradients():
     assert certified(found.game) > 2.0
 
 
+def test_the_least_number_may_be_that_of_a_test_record():
+    answer = numbers()
+    x, y = answer["features"], answer["labels"]
+    least = int(y.argmin())
+    kept = np.arange(len(y)) != least
+    test = {"test_features": [block[[least]] for block in x], "test_labels": y[[least]]}
+    data = dataset_of({"features": [block[kept] for block in x], "labels": y[kept], **test}, "mine:data")
+    assert data.test.labels.tolist() == [0]
+    assert data.train.labels.min() == 1
+
+
 def test_what_guesses_classes_says_that_the_target_is_a_number():
     for attack in ("label_denoised", "membership_loss"):
         with refused("it tells classes, and the target is a number"):
