@@ -173,7 +173,7 @@ def audit_method(
     """
     from mechanisms.core.context import Deployment
 
-    from ..evidence.auditing import audit_outcome, one_run_outcome, simulated_outcome, sums_outcome
+    from ..evidence.auditing import audit_outcome, one_run_outcome, rows_outcome, simulated_outcome, sums_outcome
     from ..evidence.bounding import affordable_runs
 
     changed = flags_set(ctx)
@@ -197,13 +197,14 @@ def audit_method(
         audited = choose(training, data, quiet=output.quiet, seed=game.seed, device=device)
         by = adversary or audited.method.protection(audited.config).faced
         against = adversary_named(by)
-        sums = "sums" in audited.method.games(audited.config).played
+        of_a_record = {"sums": sums_outcome, "rows": rows_outcome}
+        played = next((of_a_record[p] for p in audited.method.games(audited.config).played if p in of_a_record), None)
         if game.runs is None:
             # A step that reads all records takes as long as so many of a batch.
-            weight = max(1, audited.records // 512) if sums else 1
+            weight = max(1, audited.records // 512) if played else 1
             plan = replace(plan, runs=affordable_runs(audited.rounds * weight))
-        play = partial(sums_outcome if sums else audit_outcome, audited, against)
-        if canaries is not None and sums:
+        play = partial(played or audit_outcome, audited, against)
+        if canaries is not None and played:
             raise InputError(f"leave it out: {audited.method.name} releases no scalars", "canaries", canaries)
         if canaries is not None:
             play = partial(one_run_outcome, audited, against, canaries=canaries)

@@ -20,6 +20,7 @@ from ..games.mechanism import MechanismTrials
 from ..games.messages import READ
 from ..games.planted import Planted
 from ..games.real import RealTrials, play_one_run
+from ..games.rows import RowTrials
 from ..games.scores import GameScores
 from ..games.sums import SumTrials
 from ..games.system import (
@@ -118,25 +119,52 @@ def sums_outcome(training: Training, adversary: AdversaryName, audit: AuditPlan)
 
     Raises `InputError` for a game that is not played on sums, and an adversary against whom there is no bound.
     """
+    trials = SumTrials(training.method, training.config, training.dataset, training.seed, training.device)
+    out, inside = trials.labels
+    words = {
+        "canary": f"record {CANARY}, whose label differs; a label is part of a record",
+        "labels": f"{out} in the world 'out', {inside} in 'in'",
+        "adversary": f"{adversary}, who is shown every noised sum, from which the released head follows",
+    }
+    return _of_a_record(training, adversary, audit, trials, words, "noised sums")
+
+
+def rows_outcome(training: Training, adversary: AdversaryName, audit: AuditPlan) -> AuditOutcome:
+    """Play the game of a record on noised rows that clients upload, and set what they prove beside the upper bounds.
+
+    Raises `InputError` for a game that is not played on rows, and an adversary against whom there is no bound.
+    """
+    trials = RowTrials(training.method, training.config, training.dataset, training.seed, training.device)
+    words = {
+        "canary": f"record {CANARY}, with features at one end or the other of each client's first component",
+        "adversary": f"{adversary}, who is sent the record's noised row by every client and knows all other records",
+    }
+    return _of_a_record(training, adversary, audit, trials, words, "noised rows")
+
+
+def _of_a_record(
+    training: Training,
+    adversary: AdversaryName,
+    audit: AuditPlan,
+    trials: SumTrials | RowTrials,
+    words: Mapping[str, Plain],
+    played_on: str,
+) -> AuditOutcome:
+    """Return what the trials of a record prove beside the upper bounds; `words` say what was played."""
     for field, right in _OF_ONE_RUN.items():
         if getattr(audit, field) != right:
-            raise InputError(f"use {right}: no other game is played on noised sums", field, getattr(audit, field))
-    method, config = training.method, training.config
-    protection = method.protection(config)
+            raise InputError(f"use {right}: no other game is played on {played_on}", field, getattr(audit, field))
+    protection = training.method.protection(training.config)
     if not protection.draws:
         raise InputError("the noise is 0 (‹sigma› 0 or ‹calibration› none, or labels are private); use more than 0")
     if adversary not in protection.audience:
         raise InputError(f"use one of {', '.join(protection.audience)}", "adversary", adversary)
-    trials = SumTrials(method, config, training.dataset, training.seed, training.device)
     bounded = bounded_by(trials, audit, delta=protection.delta)
     privacy = section_of_channel(training, training.deployment(), adversary, bounded)
-    out, inside = trials.labels
     game: dict[str, Plain] = {
         "mechanism": "real trainings",
-        "canary": f"record {CANARY}, whose label differs; a label is part of a record",
-        "labels": f"{out} in the world 'out', {inside} in 'in'",
+        **words,
         "neighbours": privacy.neighbours or NEIGHBOURS,
-        "adversary": f"{adversary}, who is shown every noised sum, from which the released head follows",
         "score": SCORES["replay"],
         **bounded.scores.runs,
         **bounded.facts,

@@ -136,10 +136,10 @@ class Games:
     """Which games can be played on a configuration; where none can, `why_not` says why it is not auditable.
 
     `scalars` are the games on DPZV's noised scalars; the configuration then extends `ScalarConfig`. `sums` is the game
-    on noised sums of clipped gradients (`dpzv_audit.games.sums`).
+    on noised sums of clipped gradients (`dpzv_audit.games.sums`), `rows` that on noised rows (`dpzv_audit.games.rows`).
     """
 
-    played: tuple[Literal["scalars", "sums"], ...] = ()
+    played: tuple[Literal["scalars", "sums", "rows"], ...] = ()
     why_not: str = ""
 
 

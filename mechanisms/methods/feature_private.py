@@ -306,7 +306,7 @@ SPEC = MethodSpec(
     released=_released,
     protection=_protection,
     games=lambda config: Games(
-        why_not="the games are played on noised scalars and sums; this noise is accounted alone"
+        played=("rows",), why_not="the command audit method plays the game of a record's noised rows"
     ),
     downlink="none",
     own_noise=True,
