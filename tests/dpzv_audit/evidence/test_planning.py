@@ -119,7 +119,8 @@ def test_where_no_game_is_played_the_command_that_plays_it_is_named(base, attack
         reason="the budget of 5 minutes holds too few trainings", command="dpzv-audit audit system a:b"
     )
     why = "the budget of 5 minutes holds too few trainings"
-    assert said("coin_game", left_out) == f"No coin game was played: {why}; dpzv-audit audit system a:b plays it."
+    plays = "The command dpzv-audit audit system a:b plays it."
+    assert said("coin_game", left_out) == f"No coin game was played: {why}. {plays}"
 
 
 def test_a_game_has_fewer_trainings_of_the_fit_first(base):
