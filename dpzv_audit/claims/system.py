@@ -18,7 +18,7 @@ from ..base.loading import importable
 from ..data import load
 from ..data.vertical import VerticalDataset
 from ..evidence.choosing import applicable, lacking, named, possible, target_in
-from ..evidence.games import FEATURES, PLAYED_BY, features_unread, theory_of, voids_of, voids_of_release
+from ..evidence.games import FEATURES, LENGTHS, PLAYED_BY, features_unread, theory_of, voids_of, voids_of_release
 from ..evidence.gathering import Block, Pool, Stage, Subject
 from ..games.lengths import COINS as NUMBERS
 from ..games.messages import READ
@@ -143,6 +143,7 @@ def _attack_on(claim: SystemAttackClaim, training: Training, access: Access) -> 
         voids += (Void(reason="unread-messages", words=f"no attack stands in for {', '.join(binary)}: {classes}"),)
     left_out = dict.fromkeys(spec.name for (spec, _), why in zip(mounted, reasons, strict=True) if why is not None)
     missing = (*subject.not_tested, *method.capabilities.not_made)
+    missing += (LENGTHS,) if method.capabilities.lengths_tell else ()
     if claim.adversary in SERVERS:
         candidates = applicable(mounted, every=True)
         missing += features_unread(setting, {target_in(alone) for _, alone in candidates})

@@ -25,14 +25,13 @@ from ..statistics.panel import Panel
 from .auditing import system_outcome
 from .bounding import AuditPlan, Reporter, silent
 from .choosing import Attack, lacking, possible, target_in
-from .games import PLAYED_BY, features_unread, voids_of
+from .games import LENGTHS, PLAYED_BY, features_unread, voids_of
 from .matrix import measured_cell, negative_controls
 from .planning import AttacksPlan, Pace, TimeLeft, weights_of
 from .sections import provenance
 from .sentences import said
 from .training import attack_result
 
-LENGTHS = "the number of messages changes with labels, which no attack reads: the command audit does"
 LEFT_OUT = "left out"
 """State of an attack for which there was no time."""
 

@@ -197,6 +197,10 @@ def features_unread(setting: AttackSetting, looked: Collection[int | None]) -> t
     return tuple(words)
 
 
+LENGTHS = "the number of messages changes with labels, which no attack reads: the command audit does"
+"""What attacks on a system leave untested where its rehearsal showed that labels decide how much is sent."""
+
+
 def voids_of(method: MethodSpec, clients: int, read: Collection[str]) -> tuple[Void, ...]:
     """Return what voids evidence about a system whose labels are looked for in messages of the kinds that are `read`.
 

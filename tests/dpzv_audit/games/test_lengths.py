@@ -11,6 +11,7 @@ from dpzv_audit import verify_claim
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from dpzv_audit.evidence.auditing import system_outcome
 from dpzv_audit.evidence.bounding import AuditPlan
+from dpzv_audit.evidence.games import LENGTHS
 from dpzv_audit.games.lengths import NumberRule
 from dpzv_audit.systems.rehearsal import rehearse
 from dpzv_audit.systems.run import SystemConfig, method_of
@@ -69,6 +70,14 @@ def test_a_claim_falls_by_a_stopping_time():
     arrays = {"features": list(data.train.features), "labels": data.train.labels}
     system = partial(stopping, rounds=TELLING["one record"])
     assert verify_claim(system=system, data=arrays, epsilon=1.0, delta=1e-5).verdict == "refuted"
+
+
+def test_a_claim_on_attacks_says_that_none_reads_the_stopping_time():
+    data = table()
+    arrays = {"features": list(data.train.features), "labels": data.train.labels}
+    system = partial(stopping, rounds=TELLING["a count"])
+    found = verify_claim(system=system, data=arrays, attack="label_norm", success_at_most=0.6)
+    assert LENGTHS in found.entry.judged.not_tested
 
 
 HARMLESS = {
