@@ -194,8 +194,8 @@ def attack(
         )
         # What is kept of a system is its trainings, and a recorded one takes no time.
         again = resume if recorded is None and not of_system else None
-        command = shlex.join(["dpzv-audit", "audit", "system", training.system or "", *data.words])
-        planner = Planner(how.pace() if of_system else None, output, mount.confidence, command)
+        audit = ("dpzv-audit", "audit", "system", training.system or "", *data.words)
+        planner = Planner(how.pace() if of_system else None, output, mount.confidence, audit)
         if attack in (ALL, STRONGEST):
             _mount_all(attack, chosen, mount, again, planner, run, output)
         else:
@@ -209,7 +209,11 @@ class Planner:
     pace: "Pace | None"
     output: Answered
     confidence: float
-    game_command: str
+    audit: tuple[str, ...]
+
+    def game_command(self, adversary: str) -> str:
+        """Return the command that plays the coin game of an `adversary`."""
+        return shlex.join([*self.audit, *([] if adversary == "client" else ["--adversary", adversary])])
 
     def __call__(self, attacks: "Sequence[Attack]", **more: Any) -> "AttacksPlan":
         """Return the plan of attacks that apply; see `evidence.planning.plan_attacks`."""

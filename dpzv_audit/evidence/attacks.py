@@ -47,7 +47,7 @@ def attacks_result(
     reporter: Reporter = silent,
     store: Store | None = None,
     plan: Callable[..., AttacksPlan] | None = None,
-    game_command: str = "",
+    game_command: Callable[[str], str] = lambda adversary: "",
 ) -> tuple[AttacksResult, dict[str, AttackResult]]:
     """Mount each of the attacks that applies; schema `dpzv-audit/attacks/1`. Also returns their own results, by folder.
 
@@ -59,7 +59,7 @@ def attacks_result(
         plan: Plans the trainings of those that apply to a system, and of the coin game on it, as
             `evidence.planning.plan_attacks` does. What it does not leave out shares the error rate. What its time does
             not suffice for is not tested.
-        game_command: The command that plays the coin game.
+        game_command: Returns the command that plays the coin game of an adversary.
 
     Raises:
         InputError: The configuration does not fit the data, a system recorded what cannot be, or the time of the plan
@@ -101,8 +101,7 @@ def attacks_result(
     elif no_game is not None:
         coin_game = CoinGameBeside(adversary="client", reason=no_game)
     if coin_game is not None:
-        by = "" if coin_game.adversary == "client" else f" --adversary {coin_game.adversary}"
-        coin_game = coin_game.model_copy(update={"command": f"{game_command}{by}"})
+        coin_game = coin_game.model_copy(update={"command": game_command(coin_game.adversary)})
     results = {}
     measured = []
     stage = reporter("attacks", len(apply))

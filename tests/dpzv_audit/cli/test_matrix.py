@@ -394,14 +394,14 @@ def test_a_self_check_of_many_attacks_fails_where_any_control_does(cli, monkeypa
     from attacks import ATTACKS, AttackSpec
     from dpzv_audit.base.registry import Registry
 
-    few = [ATTACKS[name] for name in ("label_direct", "label_norm", "label_probe")]
+    few = [ATTACKS[name] for name in ("label_direct", "label_spectral", "label_probe")]
     monkeypatch.setattr("attacks.ATTACKS", Registry(ATTACKS.group, AttackSpec, few))
     options = "--epochs 1 --batch-size 64 --trials 16 --set top_model=false"
     arguments = f"attack --method split --attack {which} --adversary client {options} --self-check --json"
     found = cli.answer(arguments)
     assert found["holds"]
     assert {one["attack"] for one in found["attacks"]} == {"label_direct"}
-    assert "label_norm (client)" in found["not_mounted"]
+    assert "label_spectral (client)" in found["not_mounted"]
     assert found["false_alarm"] == 1e-3
 
     control = AttackSpec.positive_control(few[0], None)
