@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import singledispatch
+from operator import itemgetter
 
 from dpzv_audit.base.findings import LEAST_TRAININGS, STATED, Control, Interval
 from dpzv_audit.base.rounding import p_equals
@@ -16,7 +17,6 @@ from dpzv_audit.results import (
     AuditResult,
     Cell,
     ClaimResult,
-    CoinGameBeside,
     MatrixResult,
     NegativeControls,
     Privacy,
@@ -133,7 +133,7 @@ def _(result: AttacksResult) -> Answer:
         rows=_of_one_metric([_of_cell(cell, _attacked(cell)) for cell in cells[:MOST_ROWS]]),
         links=[cell.run or "" for cell in cells[:MOST_ROWS]],
         more=_joined(_left_out(cells[MOST_ROWS:]), left),
-        facts=_of_coin_game(result.coin_game, result.confidence_each),
+        facts=_of_coin_games(result),
         checks=_together(result.negative_controls, result.attacks),
     )
 
@@ -300,14 +300,25 @@ def epsilons(privacy: Privacy, tradeoff: Tradeoff | None, stated: str = "") -> d
     return facts | ({"meaning": means} if means else {})
 
 
-def _of_coin_game(game: CoinGameBeside | None, confidence: float | None) -> dict[str, str]:
-    """Return the epsilon that the coin game certifies beside attacks, or the command that plays it."""
+def _of_coin_games(result: AttacksResult) -> dict[str, str]:
+    """Return the largest epsilon that the coins of a game or of an attack certify, or the command that plays a game.
+
+    All of them hold together, each at the same confidence.
+    """
+    game = result.coin_game
     if game is None:
         return {}
+    certified = {f"coins of {cell.attack}": cell.certified or 0.0 for cell in result.attacks}
+    certified[f"coin game of the {game.adversary}"] = game.epsilon_lower or 0.0
+    by, epsilon = max(certified.items(), key=itemgetter(1))
+    unplayed = ""
     if game.epsilon_lower is None:
-        return {"measured": f"no epsilon: no coin game was played, {clean(game.reason or '')}; {clean(game.command)}"}
-    at = "" if confidence is None else f", {percent(confidence)} confidence"
-    return {"measured": f"ε ≥ {lower_bound(game.epsilon_lower)}{at} (coin game of the {clean(game.adversary)})"}
+        unplayed = f"no coin game was played, {clean(game.reason or '')}; {clean(game.command)}"
+        if not epsilon:
+            return {"measured": f"no epsilon: {unplayed}"}
+        unplayed = f"; {unplayed}"
+    at = "" if result.confidence_each is None else f", {percent(result.confidence_each)} confidence"
+    return {"measured": f"ε ≥ {lower_bound(epsilon)}{at} ({clean(by)}){unplayed}"}
 
 
 def _of_success(attack: AttackSuccess, known: float) -> Row:

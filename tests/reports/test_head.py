@@ -8,7 +8,16 @@ import pytest
 
 from dpzv_audit.base.findings import Control, Interval, OverTrainings
 from dpzv_audit.games.system import TRAININGS
-from dpzv_audit.results import AttackResult, AttacksResult, Cell, CertifiedBound, MatrixResult, SelfCheck, read
+from dpzv_audit.results import (
+    AttackResult,
+    AttacksResult,
+    Cell,
+    CertifiedBound,
+    CoinGameBeside,
+    MatrixResult,
+    SelfCheck,
+    read,
+)
 from mechanisms import METHODS
 from mechanisms.core.baselines import PROTECTS
 from reports.answer import answer_of
@@ -503,3 +512,25 @@ def test_a_bound_of_a_system_without_a_claim_says_on_what_it_rests(results):
 )
 def test_a_command_asks_for_every_digit(value, words):
     assert typed(value) == words
+
+
+@pytest.mark.parametrize(
+    ("certified", "game", "words"),
+    [
+        (None, {"reason": "no time", "command": "play it"}, "no epsilon: no coin game was played, no time; play it"),
+        (
+            4.387,
+            {"reason": "no time", "command": "play it"},
+            "ε ≥ 4.38 (coins of a); no coin game was played, no time; play it",
+        ),
+        (4.387, {"epsilon_lower": 5.31}, "ε ≥ 5.3 (coin game of the client)"),
+        (4.387, {"epsilon_lower": 0.5}, "ε ≥ 4.38 (coins of a)"),
+        (None, {"epsilon_lower": 0.0}, "ε ≥ 0 (coin game of the client)"),
+    ],
+)
+def test_the_largest_epsilon_that_coins_certify_stands_beside_all_attacks(certified, game, words):
+    cell = Cell(**{**CELL, "attack": "a"}, success=0.5, reference=0.1, certified=certified)
+    beside = CoinGameBeside(adversary="client", **game)
+    result = AttacksResult(method="m", dataset="d", attacks=[cell], coin_game=beside)
+    assert answer_of(result).facts["measured"] == words
+    assert "measured" not in answer_of(AttacksResult(method="m", dataset="d", attacks=[cell])).facts
