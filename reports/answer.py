@@ -308,8 +308,10 @@ def _of_coin_games(result: AttacksResult) -> dict[str, str]:
     game = result.coin_game
     if game is None:
         return {}
-    certified = {f"coins of {cell.attack}": cell.certified or 0.0 for cell in result.attacks}
-    certified[f"coin game of the {game.adversary}"] = game.epsilon_lower or 0.0
+    certified = {f"coin game of the {game.adversary}": game.epsilon_lower or 0.0}
+    for cell in result.attacks:
+        by = f"coins of {cell.attack}"
+        certified[by] = max(certified.get(by, 0.0), cell.certified or 0.0)
     by, epsilon = max(certified.items(), key=itemgetter(1))
     unplayed = ""
     if game.epsilon_lower is None:

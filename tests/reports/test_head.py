@@ -523,7 +523,7 @@ def test_a_command_asks_for_every_digit(value, words):
             {"reason": "no time", "command": "play it"},
             "ε ≥ 4.38 (coins of a); no coin game was played, no time; play it",
         ),
-        (4.387, {"epsilon_lower": 5.31}, "ε ≥ 5.3 (coin game of the client)"),
+        (4.387, {"epsilon_lower": 5.31}, "ε ≥ 5.31 (coin game of the client)"),
         (4.387, {"epsilon_lower": 0.5}, "ε ≥ 4.38 (coins of a)"),
         (None, {"epsilon_lower": 0.0}, "ε ≥ 0 (coin game of the client)"),
     ],
