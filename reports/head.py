@@ -540,9 +540,17 @@ def _inapplicable(cells: Sequence[Cell]) -> list[str]:
 
 
 def not_learnt(cells: Sequence[Cell]) -> list[str]:
-    """Return a warning that names the systems of measured cells whose models have not learnt."""
-    measured = (cell for cell in cells if cell.state == "measured" and cell.learnt is False)
-    systems = [*dict.fromkeys(map(column_of_cell, measured))]
+    """Return a warning that names the systems of measured cells whose models have not learnt.
+
+    Attacks may train on fewer records than others, as on members: those of a system that learns elsewhere are named.
+    """
+    measured = [cell for cell in cells if cell.state == "measured"]
+    attacks: dict[str, dict[str, None]] = {}
+    for cell in measured:
+        if cell.learnt is False:
+            attacks.setdefault(column_of_cell(cell), {})[cell.attack] = None
+    learnt = {column_of_cell(cell) for cell in measured if cell.learnt}
+    systems = [f"{name} for {', '.join(of)}" if name in learnt else name for name, of in attacks.items()]
     if not systems:
         return []
     names = "; ".join(systems[:5]) + (f"; and {len(systems) - 5} more" if len(systems) > 5 else "")

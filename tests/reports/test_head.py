@@ -292,6 +292,9 @@ def test_what_was_not_tested_is_said_first(results):
     ]
     (row,) = answer_of(MatrixResult(cells=[Cell(**cell) for cell in cells])).rows
     assert row["result"] == "no leak seen, model not learnt"
+    elsewhere = MatrixResult(cells=[Cell(**cells[0]), Cell(**{**cells[0], "attack": "c", "learnt": True})])
+    (note,) = head_of(elsewhere)[0].notes
+    assert note.startswith("Warning: the model has not learnt on m for label_direct: its test accuracy")
 
 
 def test_a_matrix_counts_attacks_and_shows_each_where_it_finds_most():
