@@ -23,6 +23,8 @@ LONG = {
     "docs/guide/from-flower.md",
     "README.md",
     "docs/ci.md",
+    "docs/attacks/feature_hijacking.md",
+    "docs/methods/fixed-features.md",
     "docs/guide/attacks.md",
     "docs/guide/audits.md",
     "docs/guide/first-audit.md",
@@ -100,6 +102,7 @@ SMALL = {
     "audit": "--runs 64",
     "audit method": "--runs 64 --epochs 1",
     "audit method dpzv": "--runs 64 --epochs 1",
+    "matrix": "--methods vafl --epochs 1 --trials 1 --no-self-check",
     "reproduce": "--epochs 1 --trials 1 --records 500",
     "train": "--epochs 1 --no-controls",
 }

@@ -100,7 +100,7 @@ WRITTEN = {
     "attack all": (
         dpzv_audit.attack,
         AttacksResult,
-        {"method": "split", "attack": "all", "adversary": "server", **TINY},
+        {"method": "split", "attack": "all", "adversary": "eavesdropper", **TINY},
     ),
 }
 """By name, a function, the model of its result, and keywords; commands with a run folder."""
