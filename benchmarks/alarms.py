@@ -7,7 +7,7 @@ with labels, as the rehearsal asks, and say nothing about any of them. A run is 
 trainings and coins of its own: `attack --attack all` and the game of `audit`, both at confidence 0.999. It raises an
 alarm where any of these is so:
 
-    success   the interval of an attack lies above all that needs no attack, as where its sentence says "above"
+    success   the interval of an attack lies above every baseline, as where its sentence says "above"
     epsilon   the scores of an attack certify an epsilon above 0
     control   all negative controls together have a p-value below 0.001
     game      the game certifies an epsilon above 0
@@ -314,7 +314,7 @@ run has data, trainings and coins of its own.
 
 A run raises an alarm of a kind where:
 
-- success: the interval of an attack lies above all that needs no attack, as where its sentence says "above"
+- success: the interval of an attack lies above every baseline, as where its sentence says "above"
 - epsilon: the scores of an attack certify an epsilon above 0
 - control: all negative controls together have a p-value below 0.001
 - game: the game certifies an epsilon above 0

@@ -35,6 +35,28 @@ def at_chance(interval: Interval, *, what: str, expected: float, test: "ChanceTe
     return replace(control, p_value=test.p, tested_by=test.by) if test else control
 
 
+def under_others(successes: Floats, test: "ChanceTest", *, n: int, confidence: float, what: str) -> Control:
+    """Return the control of one recorded training: `successes` (orders,) of its guesses on `n` records in other orders.
+
+    Its value is their mean, between the quantiles that leave out 1 - `confidence`; `test` compares the true order.
+    """
+    tail = (1.0 - confidence) / 2.0
+    low, high = np.quantile(successes, (tail, 1.0 - tail)).tolist()
+    mean = float(np.mean(successes))
+    return Control(
+        value=mean,
+        low=low,
+        high=high,
+        n=n,
+        confidence=confidence,
+        what=what,
+        kind="permutation",
+        expected=mean,
+        p_value=test.p,
+        tested_by=test.by,
+    )
+
+
 # Trainings over which bets can show, at one in a thousand, an attack that sees all.
 ENOUGH_TO_BET = 16
 # Exchanges of class names that are drawn: the least p-value is one over so many.
@@ -227,7 +249,8 @@ def known_records(dataset: VerticalDataset, seed: int) -> VerticalDataset:
     A positive control tests the attack, not the data. Features of the user's own may be constant, repeat, or be so
     large that gradients vanish, and a class may have one record: a right attack would fail there. So features are
     standard normal numbers (token ids stay), and labels are in random order: the first class has three records to two
-    of every other, for attacks that tell two classes apart by which is rarer.
+    of every other, for attacks that tell two classes apart by which is rarer. Where the target is a number, each class
+    stands for its own number.
     """
     generator = stream(seed, Purpose.CONTROL, 0, 3)
     classes = min(dataset.classes, MOST_CLASSES)
@@ -247,7 +270,7 @@ def known_records(dataset: VerticalDataset, seed: int) -> VerticalDataset:
         name=f"records of a known answer, shaped as {dataset.name}",
         classes=classes,
         variables=(),
-        values=None,
+        values=None if dataset.values is None else np.arange(classes, dtype=np.float32),
         train=drawn(dataset.train, LEAST_RECORDS),
         test=drawn(dataset.test, LEAST_RECORDS // 4),
     )

@@ -179,6 +179,11 @@ class Knowledge:
         grants = [grant for grant in self.grants if isinstance(grant, kind)]
         return grants or [granted(None, kind.__name__)]
 
+    def label_columns(self, labels: Ints) -> Floats:
+        """Return labels (n,) as columns (n, c): a row of the unit matrix for a class, or the number they stand for."""
+        columns = np.eye(self.classes) if self.values is None else self.values.cpu().numpy()[:, None]
+        return np.asarray(columns[labels])
+
     @property
     def differences(self) -> Differences:
         """Return how answers measure a gradient; `InputError` for a method whose answers do not."""

@@ -19,7 +19,7 @@ from mechanisms.core.federation import architectures_of, pretrained
 from mechanisms.core.joining import joined
 from mechanisms.core.replicas import ParameterStack, evaluator_for
 
-from .knowledge import FewLabels, Knowledge, OwnParty
+from .knowledge import FewLabels, Knowledge, OwnFeatures, OwnParty
 from .metrics import Ints, class_shares
 from .setting import AttackSetting, Progress
 from .spec import AttackSpec, DoesNotApply
@@ -211,6 +211,13 @@ def own_party(data: TrainingData, setting: AttackSetting, trained: TrainedStack)
         )
         parties.append(party)
     return parties
+
+
+def own_features(data: TrainingData, setting: AttackSetting) -> tuple[OwnFeatures, ...]:
+    """Return the features of those who look; a transcript holds none."""
+    if not setting.method.capabilities.repeatable:
+        return ()
+    return tuple(OwnFeatures(data.features[client - 1]) for client in setting.looks.clients)
 
 
 MANY_CLASSES = 20

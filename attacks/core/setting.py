@@ -162,8 +162,10 @@ class AttackSetting(Training):
     def on(self, method: str, options: Mapping[str, object], /, **changes: Any) -> "AttackSetting":
         """Return this setting on another `method` with its `options`, and with `changes` of other fields.
 
-        Batches are as large as here where `options` do not say.
+        Batches are as large as here where `options` do not say. Built-in methods train on classes, whatever they stand
+        for here.
         """
         spec = METHODS[method]
         config = spec.configure(**spec.used({"batch_size": self.config.batch_size}) | dict(options))
-        return replace(self, method=spec, config=config, clients=(), **changes)
+        data = replace(changes.pop("dataset", self.dataset), values=None)
+        return replace(self, method=spec, config=config, clients=(), dataset=data, **changes)

@@ -39,7 +39,6 @@ from .mount import (
     RAW,
     RECORDED,
     UNTRAINED,
-    label_columns,
     memory_of_messages,
     reach_of,
     recorded_control,
@@ -75,7 +74,7 @@ def from_others(run: AttackedRun) -> "Reconstruction":
     features = some.features.flatten(1).double().cpu().numpy()
     ids = some.ids.cpu().numpy()
     free = np.setdiff1d(np.arange(run.known.records), ids)
-    label = label_columns(run.known, run.known.granted(ServerLabels).labels)
+    label = run.known.label_columns(run.known.granted(ServerLabels).labels)
     by_training = [rows for watched in run.watched for rows in zip(*watched.means.values(), strict=True)]
 
     def decoded(k: int) -> Decoded:

@@ -19,7 +19,7 @@ from mechanisms.core.federation import architectures_of, pretrained
 from mechanisms.core.replicas import ParameterStack, embeddings_of, evaluator_for
 
 from ..core import needs
-from ..core.controls import ChanceTest
+from ..core.controls import ChanceTest, under_others
 from ..core.knowledge import Knowledge, ServerLabels
 from ..core.metrics import Floats, Ints
 from ..core.run import AttackedRun, attacked_run
@@ -128,14 +128,7 @@ def labels_known(view: View, known: Knowledge) -> Floats:
     if view.adversary.clients:
         sent = next(message for message in view.messages if message.kind == LABELS)
         labels = sent.payload[0].cpu().numpy()
-    return label_columns(known, labels)
-
-
-def label_columns(known: Knowledge, labels: Ints) -> Floats:
-    """Return labels (N,) as columns: a row of the unit matrix for a class, or the number that a label stands for."""
-    if known.values is not None:
-        return np.asarray(known.values.numpy()[labels][:, None])
-    return np.asarray(np.eye(known.classes)[labels])
+    return known.label_columns(labels)
 
 
 def other_records(
@@ -171,22 +164,8 @@ def recorded_control(
         success: Returns the success where the i-th guess is held against the record at place `order[i]`.
     """
     generator = stream(setting.seed, Purpose.CONTROL, 0, crc32(spec.name.encode()))
-    under_others = [success(generator.permutation(count)) for _ in range(ORDERS)]
-    tail = (1.0 - setting.confidence) / 2.0
-    low, high = np.quantile(under_others, (tail, 1.0 - tail)).tolist()
-    mean = float(np.mean(under_others))
-    return Control(
-        value=mean,
-        low=low,
-        high=high,
-        n=count,
-        confidence=setting.confidence,
-        what=PERMUTED,
-        kind="permutation",
-        expected=mean,
-        p_value=test.p,
-        tested_by=test.by,
-    )
+    successes = np.array([success(generator.permutation(count)) for _ in range(ORDERS)])
+    return under_others(successes, test, n=count, confidence=setting.confidence, what=PERMUTED)
 
 
 def reach_of(chances: Sequence[float]) -> Interval:

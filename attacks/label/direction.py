@@ -7,19 +7,24 @@ which a ridge regression on the known records reads off.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from dpzv_audit.systems.record import Recorder
+from dpzv_audit.systems.run import prepared
+from dpzv_audit.systems.system import System
+from dpzv_audit.systems.task import Task
 from mechanisms.core.channel import View
 
 from ..core import needs
 from ..core.controls import CERTAIN
 from ..core.knowledge import FewLabels, Knowledge, OwnParty
 from ..core.metrics import Floats
-from ..core.setting import AttackSetting
+from ..core.setting import ATTACKER, AttackSetting
 from ..core.spec import AttackSpec, DoesNotApply, Goal, LabelGuesses, Needs, Positive, Setup
 from .binary import guesses_of, mean_by_record, seen_alike
 from .completion import RAW, others
@@ -30,6 +35,8 @@ from .similarity import compared, directions, nearest
 # Passes of which gradients are read where the target is a number, and principal components of them.
 PASSES = 4
 COMPONENTS = 16
+# Least spread of a component, over that of the first.
+ROUNDING = 1e-4
 # Strengths of the penalty of ridge regression among which known records choose, of columns of unit variance.
 PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)
 
@@ -88,7 +95,7 @@ def numbers(view: View, known: Knowledge) -> LabelGuesses:
 def on_features(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
     """Return what a client's raw features tell by the same regression, where the target is a number; else nothing."""
     own = next((grant for grant in known.grants if isinstance(grant, OwnParty)), None)
-    if known.values is None or own is None or not own.features.is_floating_point():
+    if known.values is None or own is None or not (own.features.numel() and own.features.is_floating_point()):
         return {}
     raw = own.features.flatten(1).double().cpu().numpy()
     few = known.granted(FewLabels)
@@ -123,13 +130,30 @@ def regressed(rows: Floats, ids: np.ndarray, targets: Floats) -> Floats:
     columns = (rows - rows.mean(0)) / np.where(scale > 0.0, scale, 1.0)
     if min(columns.shape) > COMPONENTS:
         columns = PCA(COMPONENTS, random_state=0).fit_transform(columns)
-        columns = columns / columns.std(0)
+        spread = columns.std(0)
+        # Components of gradients along fewer directions are rounding.
+        kept = spread > ROUNDING * spread.max()
+        columns = columns[:, kept] / spread[kept]
     model = RidgeCV(alphas=PENALTIES).fit(columns[ids], targets)
     return np.asarray(model.predict(columns).clip(targets.min(), targets.max()))
 
 
-def on_sums(setting: AttackSetting) -> AttackSetting:
-    """Return split learning without a top model, where a gradient at the logits is (p - y, y - p)."""
+def residuals(task: Task, record: Recorder, seed: int) -> None:
+    """Send client 1 the gradients of squared errors before training: one direction times how far off the mean is."""
+    ids = np.arange(task.records)
+    along = np.random.default_rng(seed).standard_normal(4)
+    record.sent(0, ATTACKER, 0, "embeddings", np.zeros((task.records, 4)), ids)
+    record.sent(0, 0, ATTACKER, "gradient", (task.labels.mean() - task.labels)[:, None] * along, ids)
+
+
+def in_the_clear(setting: AttackSetting) -> AttackSetting:
+    """Return split learning without a top model, where a gradient at the logits is (p - y, y - p).
+
+    Where the target is a number, a system that sends `residuals`.
+    """
+    if setting.dataset.values is not None:
+        method, config = prepared(System("residuals", residuals), setting.dataset, setting.seed)
+        return replace(setting, method=method, config=config, clients=(), trials=1)
     return setting.on("split", {"top_model": False, "epochs": 1}, trials=1)
 
 
@@ -140,7 +164,7 @@ SPEC = AttackSpec(
     infer=infer,
     mounted_by=mounted,
     goal=Goal(
-        Positive("label_direction on split without a top model: must be 1", on_sums, CERTAIN),
+        Positive("gradients in the clear, split without a top model or numbers: must be 1", in_the_clear, CERTAIN),
         baselines=on_features,
     ),
     needs=Needs(conditions=needs.record_gradients, one_view=True, numbers=True),

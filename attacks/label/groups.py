@@ -20,10 +20,10 @@ from dpzv_audit.systems.run import prepared
 from dpzv_audit.systems.system import System
 from dpzv_audit.systems.task import Task
 from mechanisms.core.channel import Message, View
-from mechanisms.core.context import TrainingData
 
 from ..core.knowledge import FewLabels, Knowledge, OwnFeatures
 from ..core.metrics import Floats, Ints
+from ..core.run import own_features
 from ..core.setting import ATTACKER, COLLUDING, AttackSetting
 from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
 from .binary import seen_alike
@@ -103,13 +103,12 @@ class Nodes:
 def infer(view: View, known: Knowledge) -> LabelGuesses:
     """Let records of known labels vote on those with which they share nodes."""
     few = known.granted(FewLabels)
-    targets = np.eye(known.classes) if known.values is None else known.values.cpu().numpy()[:, None]
     messages = [message for message in view.messages if message.kind == GROUPS]
     votes = []
     seen = []
     for place, (ids, labels) in enumerate(zip(few.ids.cpu().numpy(), few.labels.cpu().numpy(), strict=True)):
         nodes = Nodes.of(messages, place, known.records)
-        votes.append(nodes.votes(ids, targets[labels]))
+        votes.append(nodes.votes(ids, known.label_columns(labels)))
         seen.append(nodes.seen)
     count = torch.from_numpy(np.stack(seen)).to(few.ids.device)
     records = seen_alike(count.scatter(1, few.ids, 0), known)
@@ -118,13 +117,6 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
     scores = torch.from_numpy(np.stack(votes)).to(few.ids.device)
     # Of two classes scores of one alone are ranked: each is compared with the other.
     return LabelGuesses.about(records, scores - scores.mean(2, keepdim=True))
-
-
-def own_features(data: TrainingData, setting: AttackSetting) -> tuple[OwnFeatures, ...]:
-    """Return the features of those who look; a transcript holds none."""
-    if not setting.method.capabilities.repeatable:
-        return ()
-    return tuple(OwnFeatures(data.features[client - 1]) for client in setting.looks.clients)
 
 
 def by_own_features(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:

@@ -22,7 +22,7 @@ from torch import Tensor
 from dpzv_audit.base.findings import Control, Interval
 from dpzv_audit.base.seeds import Purpose, stream
 
-from ..core.controls import ENOUGH_TO_BET, at_chance, by_bets, by_names, by_order, by_permutation
+from ..core.controls import ENOUGH_TO_BET, at_chance, by_bets, by_names, by_order, by_permutation, under_others
 from ..core.knowledge import FewLabels, granted
 from ..core.metrics import (
     Booleans,
@@ -339,22 +339,8 @@ def _permuted(
         few = few_labels(spec, torch.from_numpy(labels), setting)
         guessed = np.setdiff1d(guessed, few.ids.cpu().numpy())
     generator = stream(setting.seed, Purpose.CONTROL, 0, 1)
-    under_others, test = by_permutation(partial(success, guesses), labels, guessed, generator)
-    tail = (1.0 - setting.confidence) / 2.0
-    low, high = np.quantile(under_others, (tail, 1.0 - tail))
-    mean = float(under_others.mean())
-    return Control(
-        value=mean,
-        low=float(low),
-        high=float(high),
-        n=len(guessed),
-        confidence=setting.confidence,
-        what=PERMUTED,
-        kind="permutation",
-        expected=mean,
-        p_value=test.p,
-        tested_by=test.by,
-    )
+    successes, test = by_permutation(partial(success, guesses), labels, guessed, generator)
+    return under_others(successes, test, n=len(guessed), confidence=setting.confidence, what=PERMUTED)
 
 
 def _rates(guesses: LabelGuesses, labels: Ints) -> Floats:

@@ -32,9 +32,9 @@ from ..core.knowledge import Knowledge, OwnFeatures, granted
 from ..core.metrics import Floats, Ints
 from ..core.pairs import PairAnswers, likeliest_weights, pair_answers
 from ..core.queries import SAME_REORDERED, answers_of, directions_of, error_of, kept_of
+from ..core.run import own_features
 from ..core.setting import AttackSetting
 from ..core.spec import AttackSpec, DoesNotApply, Goal, LabelGuesses, Needs, Positive, Setup
-from .groups import own_features
 from .mount import mount_labels
 
 # Random Fourier features (Rahimi and Recht 2007) of Gaussian kernels on the block, and how wide those are: variances

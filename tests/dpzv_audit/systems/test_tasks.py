@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from attacks import ATTACKS, AttackSetting
+from attacks.label.direction import regressed
 from dpzv_audit.games.system import SystemGame
 from dpzv_audit.systems.run import prepared
 from dpzv_audit.systems.system import System
@@ -80,7 +81,8 @@ def mounted(attack, training, answer, **options):
     data = dataset_of(answer, "mine:data")
     system = System("mine:train", training, top_model=options.pop("top_model", True))
     method, config = prepared(system, data, 0)
-    setting = AttackSetting(method=method, config=config, dataset=data, with_positive=False, **options)
+    options = {"with_positive": False, **options}
+    setting = AttackSetting(method=method, config=config, dataset=data, **options)
     return ATTACKS[attack].mount(setting)
 
 
@@ -119,6 +121,52 @@ def test_the_least_number_may_be_that_of_a_test_record():
     data = dataset_of({"features": [block[kept] for block in x], "labels": y[kept], **test}, "mine:data")
     assert data.test.labels.tolist() == [0]
     assert data.train.labels.min() == 1
+
+
+def test_wide_gradients_along_few_directions_tell_numbers_and_their_control_is_about_numbers():
+    """A linear bottom of 40 outputs: all but one of its gradients' components are rounding."""
+
+    def wide(task, record, seed):
+        torch.manual_seed(seed)
+        x, y = task.torch()
+        bottoms, top = [nn.Linear(6, 40) for _ in x], nn.Linear(80, 1)
+        optimizer = torch.optim.SGD([p for model in (*bottoms, top) for p in model.parameters()], lr=0.01)
+        for number, ids in enumerate(torch.randperm(len(y)).split(50)):
+            h = [record.cut(m, number, ids)(bottom(x[m - 1][ids])) for m, bottom in enumerate(bottoms, start=1)]
+            optimizer.zero_grad()
+            squares(top(torch.cat(h, 1)), y[ids]).backward()
+            optimizer.step()
+        return {"clients": dict(enumerate(bottoms, start=1))}
+
+    found = mounted("label_direction", wide, numbers(), trials=2, with_positive=True)
+    assert found.success.value > 0.9
+    assert found.controls["positive"].value == pytest.approx(1.0)
+    assert found.controls["positive"].n == 360  # of 400 numbers 40 are known
+
+
+def test_components_that_are_rounding_are_left_out_of_the_regression():
+    """Rows along one direction, 20 known targets: components of rounding beside it would make errors of 0.07."""
+    rng = np.random.default_rng(0)
+    y = rng.standard_normal(200)
+    rows = np.outer(y, rng.standard_normal(40)).astype(np.float32)
+    assert (
+        np.abs(regressed(rows.astype(float), np.arange(20), y[:20]) - y.clip(y[:20].min(), y[:20].max())).max() < 0.01
+    )
+
+
+def test_a_client_without_features_has_no_baseline_of_its_own_features():
+    def bare(task, record, seed):
+        y = torch.tensor(task.labels)
+        ids = torch.arange(len(y))
+        record.sent(0, 1, 0, "embeddings", torch.zeros(len(y), 1), ids)
+        record.sent(0, 0, 1, "gradient", (1000.0 - y)[:, None], ids)
+        return {"clients": {1: nn.Linear(1, 1)}}
+
+    answer = numbers()
+    answer["features"][0] = np.zeros((500, 0), np.float32)
+    found = mounted("label_direction", bare, answer, trials=2)
+    assert found.success.value > 0.99
+    assert set(found.baselines) == {"a constant"}
 
 
 def test_what_guesses_classes_says_that_the_target_is_a_number():
