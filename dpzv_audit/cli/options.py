@@ -49,8 +49,8 @@ class DataFlags:
         download: Download missing files into --data-dir. Files without a plain URL are not fetched.
         csv FILE: Your table, instead of --dataset. Its first line names the columns.
         label COLUMN: With --csv: column to predict.
-        task classification|regression: With --csv: what the label is. `regression` is for systems whose label is a
-            number; `classification`, the default, is for classes.
+        task NAME: With --csv: `regression` if the label is a number. It goes with --system; the default is
+            `classification`.
         classes A,B,...: With --csv: all possible labels. Without it they are read from the file, and no noise covers
             that.
         columns A,B,...: With --csv: columns of one client. Give it once per client, instead of --clients.
