@@ -21,7 +21,7 @@ from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms.core.channel import SERVER, View
 from mechanisms.core.context import TrainingData, dtype_of
-from mechanisms.core.federation import architectures_of, pretrained
+from mechanisms.core.federation import architectures_of
 from mechanisms.core.replicas import ParameterStack, loss_gradient, server_of
 
 from ..core import needs
@@ -296,8 +296,7 @@ def server_start(data: TrainingData, setting: AttackSetting) -> tuple[object, ..
     clients = len(data.features)
     server = server_of(model, setting.config, clients=clients, stack=setting.trials, device=setting.device)
     streams = setting.context().streams(dtype_of(setting.config))
-    start = ParameterStack.initial(server.layout, streams, party=SERVER, pretrained=pretrained(model))
-    return (ServerStart(server, start, clients),)
+    return (ServerStart(server, ParameterStack.initial(server.layout, streams, party=SERVER), clients),)
 
 
 def known_start(setting: AttackSetting) -> str | None:

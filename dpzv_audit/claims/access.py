@@ -2,6 +2,7 @@
 
 import os
 import re
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ class Access:
     """The `folder` of a claims file, the `root` that its files must lie below, and whether its code is trusted.
 
     `outputs` are files that the run itself writes: they are no part of a mechanism that lies beside them. A run of a
-    mechanism that a claim names may take `trial_seconds`.
+    mechanism that a claim names may take `trial_seconds`. Claims of one `run` share trainings of a system.
     """
 
     folder: Path
@@ -35,6 +36,7 @@ class Access:
     device: str = "cpu"
     outputs: tuple[Path, ...] = ()
     trial_seconds: float = TRIAL_SECONDS
+    run: str = field(default_factory=lambda: secrets.token_hex(8))
 
     @classmethod
     def of(cls, path: Path, *, root: Path | None = None, outputs: Sequence[Path | None] = (), **options: Any) -> Self:

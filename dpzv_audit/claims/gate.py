@@ -13,7 +13,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -46,7 +46,7 @@ from ..evidence.verdict import Evidence, refutable
 from ..statistics.panel import stopping_level
 from .access import Access, Remembering
 from .cache import Cache, code_digest, evidence_key
-from .file import ClaimsFile, PlacedClaim
+from .file import ClaimsFile, OwnClaim, PlacedClaim
 from .forms import form_of
 from .reach import Plans, least_success, reach_in_words, refutable_at
 
@@ -100,7 +100,8 @@ class Gate:
 
     `max_minutes` is for the whole file, `max_trials` bounds the trainings (or runs) for each claim; None for no limit.
     `status` is told of work in progress: (claim's place in the file, what it is doing now; None: it ended). `share` is
-    the error rate of this run in a ledger, None without one: claims are planned to be refuted at it.
+    the error rate of this run in a ledger, None without one: claims are planned to be refuted at it. `looks` says of
+    each claim, by its digest, at which look of the ledger it is first decided, from 0; without a ledger all are at 0.
     """
 
     file: ClaimsFile
@@ -113,6 +114,7 @@ class Gate:
     workers: Workers = field(default_factory=Workers)
     status: Callable[[int, str | None], None] = lambda index, doing: None
     share: float | None = None
+    looks: Mapping[str, int] = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic, init=False)
 
     def prepare(self) -> list[ClaimRun]:
@@ -145,7 +147,7 @@ class Gate:
                 unkept = ""
             except Undigested as why:
                 unkept = str(why)
-        run = ClaimRun(placed, self._key(placed, data), claim_seed(placed, self.seed), unkept=unkept, judge=judge)
+        run = ClaimRun(placed, self._key(placed, data), self.seed_of(placed), unkept=unkept, judge=judge)
         run.found = None if unkept else self._known(run)
         run.cached = run.found is not None
         return run
@@ -158,6 +160,10 @@ class Gate:
         words = f"claim {run.placed.name!r}: its p-value in the cache is not that of its tests; it is audited again"
         logging.getLogger(__name__).warning("%s", one_line(words))
         return None
+
+    def seed_of(self, placed: PlacedClaim) -> int:
+        """Return the seed of a claim's streams; see `claim_seed`."""
+        return claim_seed(placed, self.seed, self.looks.get(placed.digest(), 0))
 
     @property
     def level(self) -> float:
@@ -305,7 +311,7 @@ class Gate:
     def _key(self, placed: PlacedClaim, data: str) -> str:
         stop = self._least_error if placed.claim.kind == "attack" else self._stop
         parts = {"claim": placed.digest(), "data": data, "code": code_digest(), "alpha": self.file.alpha}
-        parts |= {"stop": stop, "seed": self.seed, "max_trials": self.max_trials}
+        parts |= {"stop": stop, "seed": self.seed_of(placed), "max_trials": self.max_trials}
         return evidence_key(parts | {"device": self.access.device})
 
     @contextmanager
@@ -499,11 +505,16 @@ def named(path: Path, placed: PlacedClaim) -> Iterator[None]:
         raise error.placed(f"{path}:{line}: claim {placed.name!r}: ") from error
 
 
-def claim_seed(placed: PlacedClaim, seed: int) -> int:
+def claim_seed(placed: PlacedClaim, seed: int, look: int = 0) -> int:
     """Return the seed of a claim's streams: it follows from what the claim says, so no change there, none in it.
 
+    Claims on one system have one seed, and so share its trainings. The error rates that they share hold however claims
+    depend on each other, if all are written before anybody knows the trainings. So claims that are first decided at
+    different looks of a ledger, and those of different revisions, have trainings of their own.
     Of scores that are there already nothing is drawn but the pilot: with `seed` itself, as `audit` does of score files.
     """
-    if placed.claim.form == "scores":
+    claim = placed.claim
+    if claim.form == "scores":
         return seed
-    return int.from_bytes(hashlib.sha256(f"{placed.digest()} {seed}".encode()).digest()[:4], "big") * 1000
+    drawn = f"{claim.system} {claim.revision or 0} {look}" if isinstance(claim, OwnClaim) else placed.digest()
+    return int.from_bytes(hashlib.sha256(f"{drawn} {seed}".encode()).digest()[:4], "big") * 1000

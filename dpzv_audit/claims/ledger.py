@@ -131,6 +131,11 @@ class Ledger:
         again = resume and last and all(claim in claims and decision.made == made for claim, decision in last.items())
         return len(self.entries) + (not again)
 
+    def first_looks(self, claims: Collection[str]) -> dict[str, int]:
+        """Return at which look, from 0, each of these claims was first decided; of others it is the next look."""
+        first = {claim: look for look, entry in reversed(list(enumerate(self.entries))) for claim in entry.decisions}
+        return {claim: first.get(claim, len(self.entries)) for claim in claims}
+
     def check(self) -> None:
         """Raise `InputError` where an entry was not judged as it must have been: at another level, or against its p."""
         for number, entry in enumerate(self.entries, start=1):

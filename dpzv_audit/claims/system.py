@@ -1,6 +1,5 @@
 """Claims on a training of the user's own: attacked, or accounted for by what it states and put to a game."""
 
-import secrets
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -49,7 +48,7 @@ COIN_TRAININGS = 16
 _REHEARSED: dict[tuple[object, ...], SystemCapabilities] = {}
 """What systems offer, by function, data and time: the claims of a file on one system rehearse it once."""
 _LATEST = LatestTrials()
-"""The latest trainings of systems: attacks of one claim that train on the same share them."""
+"""The latest trainings of systems: claims of one run share those that are on the same data, labels and seed."""
 
 
 def check_system(claim: OwnClaim, access: Access) -> None:
@@ -98,7 +97,7 @@ def system_subject(
     if claim.kind == "epsilon" and claim.release:
         _check_release(claim, len(data.train))
         system = replace(system, stated=lambda task: claim.release)
-    system = replace(system, trials=TrialStore(latest=_LATEST, mark=secrets.token_hex(8)))
+    system = replace(system, trials=TrialStore(latest=_LATEST, mark=f"{access.run} {claim.system}"))
     config, task = setting_of(system, data)
     key = (system.train, system.seconds, data.name, data.partition, len(data.train), *sorted(data.digests.items()))
     with importable(access.folder):

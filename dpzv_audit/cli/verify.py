@@ -140,21 +140,22 @@ class LedgerFlags:
     ledger: Path | None = None
     new_ledger: bool = False
 
-    def share(self, gate: "Gate", memory: LedgerMemory) -> float | None:
-        """Return the error rate that the ledger leaves to the run of a gate; None without one.
+    def open(self, gate: "Gate", memory: LedgerMemory) -> None:
+        """Tell a gate the error rate that the ledger leaves to its run, and at which looks its claims are decided.
 
         Raises `InputError` for a ledger that is wrong, or full.
         """
         if self.ledger is None:
             if self.new_ledger:
                 raise InputError("--new-ledger needs --ledger FILE")
-            return None
+            return
         book = open_ledger(self.ledger, gate.file.alpha, memory, new=self.new_ledger)
         check_room(self.ledger, book, len(gate.file.claims))
         with about(self.ledger):
             book.check()
         digests = [placed.digest() for placed in gate.file.claims]
-        return level_of(book.look_of(digests, gate.made, resume=gate.resume), book.alpha)
+        gate.share = level_of(book.look_of(digests, gate.made, resume=gate.resume), book.alpha)
+        gate.looks = book.first_looks(digests)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,7 +265,7 @@ def verify(
     # What is wrong is told now, not after an hour of audits.
     if not check:
         reports.check(ledger.ledger, gate.file)
-    gate.share = ledger.share(gate, keeping.memory)
+    ledger.open(gate, keeping.memory)
     if check:
         _check(gate, output)
         return
