@@ -4,8 +4,8 @@ Of m attacks each has intervals and certified epsilons at confidence 1 - alpha /
 hold together at 1 - alpha, and the largest may be read off as if it had been the only one.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
 
@@ -66,8 +66,37 @@ def attacks_result(
             is too short.
         AuditError: A training of a system failed.
     """
-    idle = []
+    apply, idle = _sorted_out(mounted)
+    planned = _planned(apply, base, mounted, plan)
+    attacks = planned.attacks
+    each = Panel([*attacks, *([] if planned.game is None else [planned.game])]).confidence(base.confidence)
+    coin_game = _game_played(planned, each, reporter, game_command)
+    done = _all_mounted(planned, each, reporter, store)
+    measured = sorted(done.measured, key=attrgetter("harm"), reverse=True)
+    late = [*planned.left_out, *done.late]
+    controls = negative_controls(measured)
+    missing = _not_tested(base, attacks, done.looked, late)
+    words = (measured, len(attacks), each, base.confidence, controls, LEAST_TRAININGS)
+    sentences = [said("attacks", base.method.name, *words)]
+    sentences += [] if coin_game is None else [said("coin_game", coin_game)]
+    everything = AttacksResult(
+        sentence=" ".join([*sentences, *(f"Not tested: {words}." for words in missing)]),
+        not_tested=missing,
+        attacks=[*measured, *late, *idle, *done.idle],
+        coin_game=coin_game,
+        mounted=len(attacks),
+        confidence=base.confidence,
+        confidence_each=each,
+        negative_controls=controls,
+        **provenance(base),
+    )
+    return everything, done.results
+
+
+def _sorted_out(mounted: Iterable[Attack]) -> tuple[list[Attack], list[Cell]]:
+    """Return the attacks that apply, and the cells of those that do not, with the reason."""
     apply = []
+    idle = []
     for spec, setting in mounted:
         why = lacking(spec, possible(spec, setting)[0])
         if why is None and setting.method.capabilities.repeatable:
@@ -79,65 +108,113 @@ def attacks_result(
             apply.append((spec, setting))
         else:
             idle.append(_without(_key_of(spec, setting), why))
-    game = no_game = None
-    pace = Pace()
-    weights = [1.0] * len(apply)
-    late = []
-    looked: set[int | None] = set()
-    if plan is not None and apply:
-        game, no_game = game_beside(base, mounted)
-        planned = plan(apply, game=game)
-        pace = planned.pace
-        apply = list(planned.mounted)
-        weights = weights_of(apply, pace)
-        why = f"{pace.budget} holds too few trainings"
-        if game is not None and planned.game is None:
-            game, no_game = None, why
-        late += [_without(_key_of(*attack), why, LEFT_OUT) for attack in planned.left_out]
-    each = Panel([*apply, *([] if game is None else [game])]).confidence(base.confidence)
-    coin_game = None
-    if game is not None:
-        coin_game = _played(game, each, pace, _below("coin game", reporter))
-    elif no_game is not None:
-        coin_game = CoinGameBeside(adversary="client", reason=no_game)
-    if coin_game is not None:
-        coin_game = coin_game.model_copy(update={"command": game_command(coin_game.adversary)})
-    results = {}
-    measured = []
-    stage = reporter("attacks", len(apply))
-    left = TimeLeft(weights)
-    for number, (spec, setting) in enumerate(apply, start=1):
-        key = _key_of(spec, setting)
+    return apply, idle
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Planned:
+    """The attacks that there is time for, the cells of those left out, and the coin game, or why there is none.
+
+    `weights` say about how long each attack takes beside the others.
+    """
+
+    attacks: Sequence[Attack]
+    weights: Sequence[float]
+    pace: Pace
+    left_out: Sequence[Cell] = ()
+    game: SystemGame | None = None
+    no_game: str | None = None
+
+
+def _planned(
+    apply: Sequence[Attack], base: AttackSetting, mounted: Iterable[Attack], plan: Callable[..., AttacksPlan] | None
+) -> _Planned:
+    """Plan the attacks that apply, and the coin game beside them; without a plan all are mounted, and none is played.
+
+    Raises `InputError` where the time of the plan is too short for anything.
+    """
+    if plan is None or not apply:
+        return _Planned(attacks=apply, weights=[1.0] * len(apply), pace=Pace())
+    game, no_game = game_beside(base, mounted)
+    planned = plan(apply, game=game)
+    why = f"{planned.pace.budget} holds too few trainings"
+    if game is not None and planned.game is None:
+        game, no_game = None, why
+    left_out = [_without(_key_of(*attack), why, LEFT_OUT) for attack in planned.left_out]
+    return _Planned(
+        attacks=planned.mounted,
+        weights=weights_of(planned.mounted, planned.pace),
+        pace=planned.pace,
+        left_out=left_out,
+        game=game,
+        no_game=no_game,
+    )
+
+
+@dataclass(kw_only=True)
+class _Mounted:
+    """What came of attacks: their own results by folder, and cells of those measured, out of time, or without use.
+
+    `looked` are the clients whose features were attacked.
+    """
+
+    results: dict[str, AttackResult] = field(default_factory=dict)
+    measured: list[Cell] = field(default_factory=list)
+    late: list[Cell] = field(default_factory=list)
+    idle: list[Cell] = field(default_factory=list)
+    looked: set[int | None] = field(default_factory=set)
+
+
+def _all_mounted(planned: _Planned, confidence: float, reporter: Reporter, store: Store | None) -> _Mounted:
+    """Mount attacks one after the other, each at a confidence of its own; see `attacks_result`."""
+    done = _Mounted()
+    attacks, pace = planned.attacks, planned.pace
+    stage = reporter("attacks", len(attacks))
+    left = TimeLeft(planned.weights)
+    for number, (spec, setting) in enumerate(attacks, start=1):
         stage(number - 1, note=f"{spec.name} by the {setting.adversary}{left.after(number - 1)}")
-        audit = AuditPlan(runs=0, confidence=each, reporter=_below(f"attack {number} of {len(apply)}", reporter))
-        folder = folder_of(key)
-        name = f"{folder}.json"
-        result = None if store is None else store.load(name, _read_result, again="it is mounted again")
-        if result is None:
-            try:
-                with until(pace.last):
-                    if pace.over:
-                        raise TimeIsUp
-                    result = attack_result(spec, replace(setting, confidence=each), audit)
-            except DoesNotApply as error:
-                idle.append(_without(key, error.words))
-                continue
-            except TimeIsUp:
-                late.append(_without(key, f"{pace.budget} ended before it was done", LEFT_OUT))
-                continue
-            if store is not None:
-                store.write(name, result.to_json(), cure="make room and go on with ‹resume›")
+        key = _key_of(spec, setting)
+        below = _below(f"attack {number} of {len(attacks)}", reporter)
+        audit = AuditPlan(runs=0, confidence=confidence, reporter=below)
+        try:
+            result = _mounted_once(spec, replace(setting, confidence=confidence), audit, pace, store)
+        except DoesNotApply as error:
+            done.idle.append(_without(key, error.words))
+            continue
+        except TimeIsUp:
+            done.late.append(_without(key, f"{pace.budget} ended before it was done", LEFT_OUT))
+            continue
         if spec.goal.reveals == "features":
-            looked.update(target_in(alone) for alone in possible(spec, setting))
-        results[folder] = result
-        measured.append(measured_cell(key, result, f"{folder}/report.html"))
-    stage(len(apply))
-    measured.sort(key=attrgetter("harm"), reverse=True)
-    controls = negative_controls(measured)
-    sentence = said("attacks", base.method.name, measured, len(apply), each, base.confidence, controls, LEAST_TRAININGS)
-    read = needs.read_by(spec for spec, _ in apply)
-    if coin_game is not None:
-        sentence += f" {said('coin_game', coin_game)}"
+            done.looked.update(target_in(alone) for alone in possible(spec, setting))
+        folder = folder_of(key)
+        done.results[folder] = result
+        done.measured.append(measured_cell(key, result, f"{folder}/report.html"))
+    stage(len(attacks))
+    return done
+
+
+def _mounted_once(
+    spec: AttackSpec, setting: AttackSetting, audit: AuditPlan, pace: Pace, store: Store | None
+) -> AttackResult:
+    """Return the result of an attack that the `store` keeps, or mount it and keep it; `TimeIsUp` where time is over."""
+    name = f"{folder_of(_key_of(spec, setting))}.json"
+    result = None if store is None else store.load(name, _read_result, again="it is mounted again")
+    if result is not None:
+        return result
+    with until(pace.last):
+        if pace.over:
+            raise TimeIsUp
+        result = attack_result(spec, setting, audit)
+    if store is not None:
+        store.write(name, result.to_json(), cure="make room and go on with ‹resume›")
+    return result
+
+
+def _not_tested(
+    base: AttackSetting, attacks: Sequence[Attack], looked: Collection[int | None], late: Sequence[Cell]
+) -> list[str]:
+    """Return in words what was not tested: messages and features that no attack reads, and attacks without time."""
+    read = needs.read_by(spec for spec, _ in attacks)
     missing = [void.words for void in voids_of(base.method, base.dataset.clients, read)]
     capabilities = base.method.capabilities
     if not capabilities.simulated:
@@ -148,20 +225,7 @@ def attacks_result(
         # What nobody looked at for want of a file comes first: its owner may have it.
         missing = [*unread, *missing] if capabilities.featureless else [*missing, *unread]
     by_reason = grouped((cell.reason, f"{cell.attack} ({cell.adversary})") for cell in late)
-    missing += [f"{', '.join(names)}: {why}" for why, names in by_reason.items()]
-    sentence += "".join(f" Not tested: {words}." for words in missing)
-    everything = AttacksResult(
-        sentence=sentence,
-        not_tested=missing,
-        attacks=[*measured, *late, *idle],
-        coin_game=coin_game,
-        mounted=len(apply),
-        confidence=base.confidence,
-        confidence_each=each,
-        negative_controls=controls,
-        **provenance(base),
-    )
-    return everything, results
+    return missing + [f"{', '.join(names)}: {why}" for why, names in by_reason.items()]
 
 
 def game_beside(base: AttackSetting, mounted: Iterable[Attack]) -> tuple[SystemGame | None, str | None]:
@@ -177,6 +241,19 @@ def game_beside(base: AttackSetting, mounted: Iterable[Attack]) -> tuple[SystemG
     game = SystemGame(base, adversary)
     why = game.unplayable
     return (game, None) if why is None else (None, why)
+
+
+def _game_played(
+    planned: _Planned, confidence: float, reporter: Reporter, command: Callable[[str], str]
+) -> CoinGameBeside | None:
+    """Play the coin game that is planned, or say why there is none; None where none was planned at all."""
+    if planned.game is not None:
+        played = _played(planned.game, confidence, planned.pace, _below("coin game", reporter))
+    elif planned.no_game is not None:
+        played = CoinGameBeside(adversary="client", reason=planned.no_game)
+    else:
+        return None
+    return played.model_copy(update={"command": command(played.adversary)})
 
 
 def _played(game: SystemGame, confidence: float, pace: Pace, reporter: Reporter) -> CoinGameBeside:

@@ -10,7 +10,6 @@ out. Run k of the world "out" is replica 2k, of the world "in" replica 2k + 1.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,40 +17,26 @@ from torch import Tensor
 
 from mechanisms.core.channel import Message
 from mechanisms.core.context import RunContext, TrainingData, dtype_of
-from mechanisms.core.method import MethodSpec, federation_of
+from mechanisms.core.method import federation_of
 from mechanisms.core.noise import norms_of
 from mechanisms.methods.feature_private import sigma_of
 
-from ..data.vertical import VerticalDataset
 from .arrays import Arrays, Floats
 from .game import CANARY
 from .scores import GameScores, scores_of
+from .trained import TrainedTrials
 
 
 @dataclass(frozen=True)
-class RowTrials:
-    """Trials of `config` on `dataset` (see `dpzv_audit.games.engine.Trials`).
+class RowTrials(TrainedTrials):
+    """Trials of rows that are uploaded once.
 
     Arrays: `in_scores`, `out_scores`, and `in_information`, `out_information`: |m_1 - m_0|^2 / s^2, over all clients.
     """
 
-    method: MethodSpec
-    config: Any
-    dataset: VerticalDataset
-    seed: int = 0
-    device: str = "cpu"
-
     def facts(self) -> dict[str, object]:
         """See `Trials.facts`."""
-        return {
-            "trials": "rows",
-            "method": self.method.name,
-            "config": self.config.model_dump(mode="json"),
-            "data": self.dataset.fingerprint,
-            "seed": self.seed,
-            "device": self.device,
-            "threads": torch.get_num_threads(),
-        }
+        return self.facts_of("rows")
 
     def scored(self, arrays: Arrays) -> GameScores:
         """See `Trials.scored`: how far apart the worlds are varies with the noised sums, so no law is assumed."""

@@ -12,40 +12,33 @@ one for a replaced record too. Run k of the world "out" is replica 2k, of the wo
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mechanisms.core.context import RunContext, TrainingData, dtype_of
-from mechanisms.core.method import MethodSpec, federation_of
+from mechanisms.core.method import federation_of
 from mechanisms.core.noise import GaussianNoise
 from mechanisms.methods.fixed_features import noise_of
 
 from ..base.registry import package_digest
-from ..data.vertical import VerticalDataset
 from .arrays import Arrays
 from .game import CANARY
 from .scores import GameScores, GaussianGiven, scores_of, side_pair
+from .trained import TrainedTrials
 
 _SAME = 1e-3
 """Relative spread of the information up to which scores are Gaussian: each step tells as much in every run."""
 
 
 @dataclass(frozen=True)
-class SumTrials:
-    """Trials of `config` on `dataset` (see `dpzv_audit.games.engine.Trials`).
+class SumTrials(TrainedTrials):
+    """Trials of sums that are released at each step.
 
     Arrays: `in_scores`, `out_scores`, and `in_information`, `out_information`: the sum of |m_1 - m_0|^2 / s^2, which is
     mu^2 at most.
     """
-
-    method: MethodSpec
-    config: Any
-    dataset: VerticalDataset
-    seed: int = 0
-    device: str = "cpu"
 
     @property
     def labels(self) -> tuple[int, int]:
@@ -56,16 +49,7 @@ class SumTrials:
     def facts(self) -> dict[str, object]:
         """See `Trials.facts`."""
         installed = package_digest("dpzv_audit.features", self.config.features)
-        return {
-            "trials": "sums",
-            "method": self.method.name,
-            **({"code": installed} if installed else {}),
-            "config": self.config.model_dump(mode="json"),
-            "data": self.dataset.fingerprint,
-            "seed": self.seed,
-            "device": self.device,
-            "threads": torch.get_num_threads(),
-        }
+        return self.facts_of("sums", **({"code": installed} if installed else {}))
 
     def scored(self, arrays: Arrays) -> GameScores:
         """See `Trials.scored`: Gaussian where every run tells as much, as where the clip holds at each step."""
