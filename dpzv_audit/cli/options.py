@@ -19,7 +19,7 @@ from ..data.download import download
 from ..data.spec import DATA_VARIABLE
 from ..data.text import PretrainedTokenizer
 from .flags import Count, TrainingFlags, flag, number_in, refuse
-from .output import choose_device, progress_bars
+from .output import choose_device, progress_bars, showing_rehearsals
 
 if TYPE_CHECKING:
     from mechanisms import MethodSpec, Training, TrainingConfig
@@ -333,7 +333,8 @@ def _of_system(
     beside = None if data.given else data_of(system)
     # Digits in two blocks are what there is without any data.
     dataset = beside or load_data(data if data.given else DataFlags(clients=2), quiet=quiet)
-    method, config = prepared(system, dataset, seed)
+    with showing_rehearsals(quiet=quiet):
+        method, config = prepared(system, dataset, seed)
     return method, config.model_copy(update=defences_given(training)), dataset
 
 

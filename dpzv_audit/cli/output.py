@@ -27,6 +27,7 @@ from reports.verification import Drawings
 
 from ..base.errors import InputError, Interrupted, inert_json, one_line
 from ..base.findings import to_jsonable
+from ..base.progress import REHEARSING
 from ..results import (
     AttackResult,
     AttacksResult,
@@ -325,6 +326,25 @@ def progress_bars(*columns: ProgressColumn, quiet: bool) -> AbstractContextManag
             disable=quiet or not shows_bars(sys.stderr),
         )
     )
+
+
+@contextmanager
+def showing_rehearsals(*, quiet: bool) -> Iterator[None]:
+    """Show how far rehearsals of systems are, and how long they still take, while a block runs; none when `quiet`."""
+    with progress_bars(MofNCompleteColumn(), TimeLeft(), quiet=quiet) as bars:
+
+        def show(done: int, total: int) -> None:
+            if not done:
+                for other in bars.task_ids:
+                    bars.remove_task(other)
+                bars.add_task("rehearsal of the system, trainings", total=total)
+            bars.update(bars.task_ids[-1], completed=done, total=total)
+
+        before = REHEARSING.set(show)
+        try:
+            yield
+        finally:
+            REHEARSING.reset(before)
 
 
 def save(result: R, run: OutFlags, *words: str, files: Files | None = None, report: bool = True) -> R:

@@ -37,6 +37,7 @@ from .output import (
     coloured,
     progress_bars,
     repeatable_command_line,
+    showing_rehearsals,
     table_of,
     write_folder,
 )
@@ -300,7 +301,8 @@ def _verify(
 
     path = ledger.ledger
     begins = path is not None and not os.path.exists(path)
-    runs = gate.prepare()
+    with showing_rehearsals(quiet=output.quiet):
+        runs = gate.prepare()
     out_of_reach = {}
     interrupted = False
     try:

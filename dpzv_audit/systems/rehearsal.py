@@ -14,10 +14,11 @@ from mechanisms.core.capabilities import Capabilities, Traffic
 from mechanisms.core.models import GivenModel
 
 from ..base.errors import AuditError, InputError
+from ..base.progress import REHEARSING
 from ..base.seeds import Purpose, stream
 from .messages import SERVER, UPLOADS, Arrays, Recording, Sent, like_groups, paired, with_ids
 from .release_tests import Excerpt, Rehearsal
-from .system import System, check_answer, seed_of
+from .system import Played, System, check_answer, seed_of
 from .task import Part, Task
 from .trials import TrialRequest, digest_of
 
@@ -35,8 +36,40 @@ class SystemCapabilities(Capabilities):
     rehearsed: Rehearsal | None = field(default=None, compare=False, repr=False)
 
 
+_USUAL = 4
+"""Trainings of a rehearsal, where none shows that another is needed."""
+
+
+@dataclass
+class _Trainings:
+    """Trains a system in its rehearsal, and tells `REHEARSING` of it.
+
+    `ahead` is how many trainings are to come where none shows that another is needed.
+    """
+
+    system: System
+    ahead: int
+    done: int = 0
+
+    def play(
+        self,
+        task: Task,
+        seed: int,
+        which: str,
+        queries: Sequence[Sequence[np.ndarray]] = (),
+        in_round: Callable[[int], None] | None = None,
+    ) -> Played:
+        """Train once; see `System.play`."""
+        self.ahead = max(self.ahead, 1)
+        REHEARSING.get()(self.done, self.done + self.ahead)
+        played = self.system.play(task, seed, which, queries, in_round)
+        self.done, self.ahead = self.done + 1, self.ahead - 1
+        REHEARSING.get()(self.done, self.done + self.ahead)
+        return played
+
+
 def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
-    """Train a few times before anything is attacked, and return what there is to attack.
+    """Train a few times before anything is attacked, and return what there is to attack; `REHEARSING` hears of it.
 
     Raises:
         InputError: It sends nothing; its messages are the same when half of its labels change, unless clients send
@@ -46,7 +79,9 @@ def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
         SystemFailed: As `System.play`.
     """
     training_seed = seed_of(seed, 0)
-    first = system.play(task, training_seed, "the rehearsal", [task.test_features])
+    # A release that is stated is tested on other features too.
+    trainings = _Trainings(system, 1 if system.random else _USUAL + (system.stated is not None))
+    first = trainings.play(task, training_seed, "the rehearsal", [task.test_features])
     seconds = [first.seconds]
     where = f"system {system.name}: the rehearsal"
     for answer in first.answers:
@@ -59,13 +94,13 @@ def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
 
     def refeatured() -> Recording:
         moved = replace(task, features=tuple(np.roll(block, 1, axis=0) for block in task.features))
-        return system.play(moved, training_seed, "the rehearsal on other features").record
+        return trainings.play(moved, training_seed, "the rehearsal on other features").record
 
     other = None
     coupled = False
     not_made = ["whether ids are right: the system draws numbers that its seed does not decide"]
     if not system.random:
-        again = system.play(task, training_seed, "the rehearsal again")
+        again = trainings.play(task, training_seed, "the rehearsal again")
         seconds.append(again.seconds)
         if not _same(first.record, again.record):
             raise InputError(
@@ -76,7 +111,7 @@ def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
         # Where messages hold few sums of labels, half of these may change and the sums may not.
         for changed in (order < (task.records + 1) // 2, np.ones(task.records, bool)):
             relabelled = task.relabelled(changed)
-            played = system.play(relabelled, training_seed, "the rehearsal on other labels")
+            played = trainings.play(relabelled, training_seed, "the rehearsal on other labels")
             seconds.append(played.seconds)
             other = played.record
             if not _same(first.record, other):
@@ -87,7 +122,7 @@ def rehearse(system: System, task: Task, seed: int) -> SystemCapabilities:
                 raise InputError(f"{where} sent the same messages when its labels were changed: it ignores task.labels")
         assert other is not None
         coupled = _check_ids(first.record, other, changed, where)
-        not_made = _late(system, task, training_seed, relabelled.labels, first.record, where)
+        not_made = _late(trainings, task, training_seed, relabelled.labels, first.record, where)
     telling = _telling(first.record, other, task.clients)
     tells = frozenset().union(*(kinds for party, kinds in telling.items() if party != SERVER))
     if system.trials.folder is not None and task.classes:  # the same is the first training that attacks ask for
@@ -146,7 +181,9 @@ class _ChangingTask(Task):
                 held.copy_(torch.from_numpy(labels))
 
 
-def _late(system: System, task: Task, seed: int, relabelled: np.ndarray, first: Recording, where: str) -> list[str]:
+def _late(
+    trainings: _Trainings, task: Task, seed: int, relabelled: np.ndarray, first: Recording, where: str
+) -> list[str]:
     """Check ids late in a training, where labels change shortly before its end; return why that was not possible.
 
     Until then both trainings are the same, so that the first gradients that differ show which records they are about.
@@ -165,18 +202,18 @@ def _late(system: System, task: Task, seed: int, relabelled: np.ndarray, first: 
 
     test = "whether ids are right late in a training"
     try:
-        other = system.play(changing, seed, "the rehearsal on labels that change late", in_round=in_round).record
+        other = trainings.play(changing, seed, "the rehearsal on labels that change late", in_round=in_round).record
         differing = _first_difference(first, other)
     except AuditError as error:
         return [f"{test}: {error.words}"]
     if differing is not None:
         _check_ids(first, other, task.labels != relabelled, where, differing)
-    elif not _one_label(system, task, seed, first, where):  # it keeps a copy of the labels
+    elif not _one_label(trainings, task, seed, first, where):  # it keeps a copy of the labels
         return [f"{test}: no gradient showed it"]
     return []
 
 
-def _one_label(system: System, task: Task, seed: int, first: Recording, where: str) -> bool:
+def _one_label(trainings: _Trainings, task: Task, seed: int, first: Recording, where: str) -> bool:
     """Check ids late in a training by one label that changes before it; return whether late gradients showed it.
 
     One label changes rows of all other records little beside its own row. Where it does not belong to the one row that
@@ -185,7 +222,7 @@ def _one_label(system: System, task: Task, seed: int, first: Recording, where: s
     gradients = [n for n, message in enumerate(first.messages) if message.kind == "gradient" and message.ids]
     record = int(first.tensors[first.messages[gradients[0]].ids][0])
     relabelled = task.relabelled(np.arange(task.records) == record)
-    other = system.play(relabelled, seed, "the rehearsal on one other label").record
+    other = trainings.play(relabelled, seed, "the rehearsal on one other label").record
     least = math.inf
     right = wrong = 0
     for place in gradients:

@@ -4,14 +4,19 @@ import io
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from dpzv_audit.cli import heartbeat
-from dpzv_audit.cli.heartbeat import EVERY_SECONDS, Heartbeat, time_left
-from dpzv_audit.cli.output import Output
+from dpzv_audit.cli.heartbeat import EVERY_SECONDS, Heartbeat, time_left, under_way
+from dpzv_audit.cli.output import Output, showing_rehearsals
 from dpzv_audit.cli.verify import live_status
+from dpzv_audit.systems.rehearsal import rehearse
+from dpzv_audit.systems.system import System
+from dpzv_audit.systems.task import Task
 
 from ...helpers.places import ROOT
+from ...helpers.trainings import send
 
 SCORES = ROOT / "examples" / "scores"
 
@@ -56,6 +61,24 @@ def test_a_line_every_half_minute_says_what_is_under_way():
         (line,) = said(Clock(1))
         assert line == "dpzv-audit: 0:00:30: claims: 1 of 2 done; [bold]: :error x: 300 of 500 trials"
     assert said(Clock(1)) == ["dpzv-audit: 0:00:30: at work"]
+
+
+def test_a_rehearsal_says_which_training_it_is_at():
+    told = []
+
+    def train(task, record, seed):
+        told.append(under_way())
+        for round_ in range(8):  # so many that ids are checked late as well
+            send(task, record, (0.5 - task.labels)[:, None] * np.ones(2), number=round_)
+
+    labels = np.arange(40) % 2
+    features = (np.ones((40, 2), np.float32),) * 2
+    task = Task(features=features, labels=labels, test_features=features, test_labels=labels, classes=2)
+    with showing_rehearsals(quiet=False):
+        rehearse(System("slow", train), task, 0)
+    assert told == [f"rehearsal of the system, trainings: {done} of {max(4, done + 1)}" for done in range(len(told))]
+    assert len(told) >= 4
+    assert under_way() == "at work"
 
 
 @pytest.mark.parametrize(("completed", "words"), [(0, ""), (3, "about 3 min"), (6, "about 50 s"), (11, "evaluating")])
