@@ -100,7 +100,8 @@ def with_ids(messages: Iterable[Sent], tensors: Arrays) -> list[Sent]:
     def ids_of(message: Sent) -> str:
         known = batches[message.receiver, message.round] or batches[message.sender, message.round]
         first, *others = sorted(known) or [""]
-        return first if all(np.array_equal(tensors[first], tensors[other]) for other in others) else ""
+        alike = first != "" and all(np.array_equal(tensors[first], tensors[other]) for other in others)
+        return first if alike else ""
 
     return [message if message.ids else message._replace(ids=ids_of(message)) for message in messages]
 

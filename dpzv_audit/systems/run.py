@@ -203,8 +203,18 @@ class SystemRun:
         """Return logits (K, n, classes) of the test records and of all rows, where predictions of these were wanted."""
         if self._data.selection is None or not all(played.answers for played in self._played):
             return ()
-        queries = zip(*(played.answers for played in self._played), strict=True)
-        return tuple(np.stack([logits(answer, self._system.name) for answer in answers]) for answers in queries)
+        name = self._system.name
+        queries = zip(*([logits(answer, name) for answer in played.answers] for played in self._played), strict=True)
+        return tuple(_side_by_side(scores, name) for scores in queries)
+
+
+def _side_by_side(scores: Sequence[np.ndarray], name: str) -> np.ndarray:
+    """Return scores (n, classes) of K trainings as (K, n, classes)."""
+    shapes = sorted({str(of.shape) for of in scores})
+    if len(shapes) > 1:
+        given = " and ".join(shapes)
+        raise InputError(f"system {name}: predict answers scores of shapes {given} in different trainings; use one")
+    return np.stack(scores)
 
 
 def _trial_of(job: "TrialJob", request: TrialRequest) -> Trial:

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dpzv_audit.base.errors import InputError, out_of_memory
+
 T = TypeVar("T")
 Known = dict[tuple[int, ...], tuple[Sequence[Any], Tensor]]
 
@@ -22,9 +24,19 @@ def joined(parts: Sequence[T]) -> T:
     messages share, and share again afterwards.
 
     Raises:
-        ValueError, RuntimeError: Sequences differ in length, or batches in width (Poisson sampling).
+        InputError: Sequences differ in length, or batches in width, as where each training has another number of
+            rounds.
+        MemoryError: There is no room for the whole; `RuntimeError` where torch says so.
     """
-    whole: T = parts[0] if len(parts) == 1 else _joined(parts, {})
+    if len(parts) == 1:
+        return parts[0]
+    try:
+        whole: T = _joined(parts, {})
+    except (ValueError, RuntimeError) as error:
+        if out_of_memory(error):
+            raise
+        why = "trainings were made in several stacks, and they differ in the number or size of their messages"
+        raise InputError(f"memory ran out: {why}; use fewer ‹trials›, or a machine with more") from error
     return whole
 
 

@@ -124,3 +124,13 @@ def test_what_a_system_lacks_is_said_with_the_line_that_unlocks_it():
                 "classes", lambda *arguments: overfitting(*arguments, steps=1, answer=lambda scores: scores.argmax(1))
             ),
         )
+
+
+def test_predictions_that_differ_in_width_between_trainings_are_refused_in_one_line():
+    def wider(task, record, seed):
+        answer = lambda scores: torch.cat([scores, scores[:, : seed % 2]], 1)  # noqa: E731
+        return overfitting(task, record, seed, answer=answer, steps=1)
+
+    words = r"system wider: predict answers scores of shapes \(80, 4\) and \(80, 5\) in different trainings; use one"
+    with refused(words):
+        mounted("membership_loss", System("wider", wider))

@@ -10,7 +10,8 @@ from torch import nn
 
 from attacks import ATTACKS, AttackSetting
 from dpzv_audit.data import load
-from dpzv_audit.systems.messages import Sent
+from dpzv_audit.systems.messages import Sent, with_ids
+from dpzv_audit.systems.record import Recorder
 from dpzv_audit.systems.rehearsal import rehearse
 from dpzv_audit.systems.replay import lined_up, replay
 from dpzv_audit.systems.run import SystemConfig, method_of
@@ -18,6 +19,7 @@ from dpzv_audit.systems.system import System
 from dpzv_audit.systems.task import Task
 from mechanisms.core.channel import Channel
 
+from ...helpers.refusals import refused
 from ...helpers.trainings import send
 
 DATA = load("breast-cancer", clients=2)
@@ -63,7 +65,7 @@ def training(task, record, seed, *, stops=False, misses=0.0, sampler="shuffled",
             least = loss
 
 
-def mounted(system, attack, trials=TRIALS):
+def mounted(system, attack, trials=TRIALS, **more):
     method = method_of(system, rehearse(system, TASK, 3), TASK)
     setting = AttackSetting(
         method=method,
@@ -73,6 +75,7 @@ def mounted(system, attack, trials=TRIALS):
         trials=trials,
         seed=3,
         with_positive=False,
+        **more,
     )
     outcome = ATTACKS[attack].mount(setting)
     assert all(control.holds for control in outcome.controls.values())
@@ -238,3 +241,26 @@ def test_other_kinds_of_messages_are_read_where_trainings_send_them():
     flowing = mounted(varied, "label_inversion").success.value
     assert plain > 0.9
     assert flowing == pytest.approx(plain, rel=0.05)
+
+
+def uneven(task, record, seed):
+    """As many rounds as the seed says, which no rehearsal with one seed sees."""
+    for round_ in range(2 + seed % 3):
+        rows = (0.5 - task.labels + 0.01 * np.random.default_rng(seed).random())[:, None] * np.ones(2)
+        send(task, record, rows, number=round_)
+
+
+def test_trainings_that_memory_does_not_hold_at_once_and_that_differ_are_refused_in_one_line():
+    """Planted: memory is known to hold two at a time."""
+    system = System("uneven", uneven)
+    assert mounted(system, "label_direction").success.value > 0.9
+    with refused("memory ran out: .* differ in the number or size of their messages; use fewer trials"):
+        mounted(system, "label_direction", at_once=2)
+
+
+def test_an_upload_without_ids_leaves_open_which_batch_a_round_is_about():
+    record = Recorder(TASK.records, TASK.clients)
+    record.sent(0, 1, 0, "masked", np.ones((2, 3)), [0, 1])
+    record.sent(0, 1, 0, "masked", np.ones((2, 3)))
+    record.sent(0, 0, 1, "batch-gradient", np.ones(3))
+    assert [message.ids for message in with_ids(record.messages, record.tensors)][1:] == ["", ""]
