@@ -24,6 +24,7 @@ import accounting
 import costs
 import estimators
 import grid
+import large_client
 import memory
 import recording
 import replicas
@@ -104,6 +105,12 @@ SECTIONS = (
         "Memory of a client's step against its model",
         "the peak of a round over the client's model and the activations of one batch without gradients",
         memory.rows,
+    ),
+    Section(
+        "large",
+        "A round with a large client against its own forward passes",
+        "a DPZV round in place over two forward passes of the same batch through the client's model",
+        large_client.rows,
     ),
     Section(
         "recording",

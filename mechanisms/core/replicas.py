@@ -144,13 +144,17 @@ class MomentumSGD:
             gradient = self.buffer.mul_(self.momentum).add_(gradient)
         self.parameters.flat.add_(gradient, alpha=-self.rate)
 
-    def step_along(self, direction: Tensor, scalar: Tensor) -> None:
-        """Step by the gradient estimate scalar * direction, of (K,) and (K, d), which is never formed."""
+    def step_along(self, direction: Tensor, scalar: Tensor, where: slice = slice(None)) -> None:
+        """Step by the gradient estimate scalar * direction, of (K,) and (K, n), which is never formed.
+
+        `where` says which of the d parameters the n numbers of `direction` are for.
+        """
+        flat = self.parameters.flat[:, where]
         if self.momentum:
-            self.buffer.mul_(self.momentum).addcmul_(direction, scalar.unsqueeze(1))
-            self.parameters.flat.add_(self.buffer, alpha=-self.rate)
+            buffer = self.buffer[:, where].mul_(self.momentum).addcmul_(direction, scalar.unsqueeze(1))
+            flat.add_(buffer, alpha=-self.rate)
         else:
-            self.parameters.flat.addcmul_(direction, scalar.unsqueeze(1), value=-self.rate)
+            flat.addcmul_(direction, scalar.unsqueeze(1), value=-self.rate)
 
 
 @dataclass(frozen=True)

@@ -45,19 +45,22 @@ class ZerothOrderParty:
 
     def moved(self, round_: int, first: float, second: float) -> ParameterStack:
         """Return the 2K models w_k + `first` u_k and w_k + `second` u_k in turn, u_k the directions of `round_`."""
-        direction = self.directions.at(round_)
         both, halves = self._both
-        for half, scale in zip(halves, (first, second), strict=True):
-            torch.add(self.parameters.flat, direction, alpha=scale, out=half)
+        for start, stop, direction in self.directions.parts(round_):
+            for half, scale in zip(halves, (first, second), strict=True):
+                here = slice(start, stop)
+                torch.add(self.parameters.flat[:, here], direction, alpha=scale, out=half[:, here])
         return both
 
     def step(self, round_: int, scalar: Tensor) -> None:
         """Step along the direction of `round_` by `scalar` (K,), or every `count` rounds by the mean of so many."""
-        direction = self.directions.at(round_)
+        for start, stop, direction in self.directions.parts(round_):
+            if self._count == 1:
+                self._optimizer.step_along(direction, scalar, slice(start, stop))
+            else:
+                self.total[:, start:stop].addcmul_(direction, scalar.unsqueeze(1), value=1.0 / self._count)
         if self._count == 1:
-            self._optimizer.step_along(direction, scalar)
             return
-        self.total.addcmul_(direction, scalar.unsqueeze(1), value=1.0 / self._count)
         if (round_ + 1) % self._count == 0:
             self._optimizer.step(self.total)
             self.total.zero_()

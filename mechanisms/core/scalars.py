@@ -54,6 +54,8 @@ class ScalarConfig(AsyncConfig):
     """Clip of a record at the server: of its gradient (dp-sgd), or of its loss difference (dp-zo)."""
     server_noise_multiplier: float = Field(0.0, ge=0)
     """dp-sgd, dp-zo: noise on the sum over the batch, as a multiple of server_clip."""
+    direction: Literal["sphere", "gaussian", "rademacher"] = "sphere"
+    """Distribution of the directions: the sphere of radius sqrt(d), or another of the same second moments."""
     perturbation: Literal["functional", "in-place"] = "functional"
     """Perturb copies, or in place with u drawn again from its seed (MeZO)."""
     directions: int = Field(1, ge=1, le=MOST_DIRECTIONS)

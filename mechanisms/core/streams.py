@@ -20,6 +20,7 @@ from dpzv_audit.accounting.release import SamplerName
 from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.files import check_memory
 
+from .counters import PIECE, Words, normals, signs, squares, words_of
 from .secret import Origin, generator, key_of
 
 T = TypeVar("T")
@@ -211,9 +212,12 @@ def largest_participation(rounds: int, *, steps_per_pass: int, first_pass_repeat
     return first_pass_repeats + -(-(rounds - first) // steps_per_pass)
 
 
-DirectionKind = Literal["sphere", "unit-sphere", "gaussian"]
+DirectionKind = Literal["sphere", "unit-sphere", "gaussian", "rademacher"]
 _BLOCK_NUMBERS = 2**14
-_PIECE = 2**18
+LARGE = 2**21
+"""Directions of more numbers are drawn by counter, where they are used (`core.counters`)."""
+# Pieces drawn at once: a CPU's cache holds one; on a device each costs as many launches as eight.
+_AT_ONCE_ON_CPU, _AT_ONCE_ON_DEVICE = 1, 8
 
 
 @dataclass(eq=False)
@@ -221,8 +225,10 @@ class Directions(Blocks[Tensor]):
     """Random directions (K, d) of one party, one per round, that can be drawn again.
 
     `sphere`: uniform on the sphere of radius sqrt(d) (paper 001); `unit-sphere`: uniform on the unit sphere;
-    `gaussian`: standard normal (papers 002, 003). Directions are drawn in blocks of rounds whose length depends on
-    d alone, so that a direction depends on (seed, party, replica, round) and not on the stack.
+    `gaussian`: standard normal (papers 002, 003); `rademacher`: each number 1 or -1 with equal chance, of length
+    sqrt(d) exactly (Spall 1992). A direction depends on (seed, party, replica, round) and not on the stack. Up to
+    `LARGE` numbers it is numpy's, drawn in blocks of rounds whose length depends on d alone. A larger one is drawn by
+    counter, anew each time it is used; of the sphere's its length alone is kept.
     """
 
     kind: DirectionKind
@@ -235,47 +241,100 @@ class Directions(Blocks[Tensor]):
     def __post_init__(self) -> None:
         self.per_block = max(1, _BLOCK_NUMBERS // max(self.d, 1))
         self._radius = math.sqrt(self.d) if self.kind == "sphere" else 1.0
+        self._normed = self.kind in ("sphere", "unit-sphere")
+        self._factor_of: tuple[tuple[int, bytes | None], Tensor] | None = None
+
+    def at(self, round_: int) -> Tensor:
+        """See `Blocks.at`; a large direction is not kept."""
+        if self.d <= LARGE:
+            return super().at(round_)
+        return torch.cat([piece for _, _, piece in self._counted(round_)], 1)
 
     def _generator(self, replica: int, block: int) -> np.random.Generator:
         return generator(self.streams.seed, self.purpose, self.party, replica, block)
 
     def _draw(self, block: int) -> Sequence[Tensor]:
         shape = (self.per_block, self.d)
-        normals = [self._normals(self._generator(k, block), shape) for k in self.streams.replicas]
-        draws = self.streams.stacked(normals, axis=1)
-        if self.kind != "gaussian":
+        rows = [self._numbers(self._generator(k, block), shape) for k in self.streams.replicas]
+        draws = self.streams.stacked(rows, axis=1)
+        if self._normed:
             # Summed in float64: torch's float32 norm is off by 1e-5 at a million parameters and 2e-4 at eight.
             norms = torch.linalg.vector_norm(draws, dim=-1, keepdim=True, dtype=torch.float64)
             draws.mul_((self._radius / norms).to(draws.dtype))
         return draws.unbind(0)
+
+    def parts(self, round_: int) -> Iterator[tuple[int, int, Tensor]]:
+        """Yield the direction of `round_` as (start, stop, (K, stop - start)): whole, or a large one in pieces."""
+        if self.d > LARGE:
+            yield from self._counted(round_)
+        else:
+            yield 0, self.d, self.at(round_)
 
     def pieces(self, round_: int) -> Iterator[tuple[int, int, Tensor]]:
         """Yield the direction of `round_`, drawn again in pieces (start, stop, (K, stop - start)), never the whole.
 
         For models of so many parameters that a block is one round (otherwise u is a row of a small block).
         """
-        if self.per_block > 1:
-            yield 0, self.d, self.at(round_)
+        if self.per_block > 1 or self.d > LARGE:
+            yield from self.parts(round_)
             return
-        factors = [1.0 if self.kind == "gaussian" else self._norm_factor(k, round_) for k in self.streams.replicas]
+        factors = [self._norm_factor(k, round_) if self._normed else 1.0 for k in self.streams.replicas]
         generators = [self._generator(k, round_) for k in self.streams.replicas]
-        for start in range(0, self.d, _PIECE):
-            stop = min(start + _PIECE, self.d)
+        for start in range(0, self.d, PIECE):
+            stop = min(start + PIECE, self.d)
             drawn = zip(factors, generators, strict=True)
-            rows = [f * self._normals(g, stop - start) for f, g in drawn]
+            rows = [f * self._numbers(g, stop - start) for f, g in drawn]
             yield start, stop, self.streams.stacked(rows)
 
-    def _normals(self, stream: np.random.Generator, shape: int | tuple[int, ...]) -> np.ndarray:
+    def _numbers(self, stream: np.random.Generator, shape: int | tuple[int, ...]) -> np.ndarray:
         dtype = np.float64 if self.streams.dtype == torch.float64 else np.float32
+        if self.kind == "rademacher":
+            return (2 * stream.integers(0, 2, shape, dtype=np.int8) - 1).astype(dtype)
         return stream.standard_normal(shape, dtype=dtype)
 
     def _norm_factor(self, replica: int, round_: int) -> float:
         stream = self._generator(replica, round_)
         total = 0.0
-        for start in range(0, self.d, _PIECE):
-            draws = self._normals(stream, min(_PIECE, self.d - start))
+        for start in range(0, self.d, PIECE):
+            draws = self._numbers(stream, min(PIECE, self.d - start))
             total += float(np.square(draws, dtype=np.float64).sum())
         return self._radius / math.sqrt(total)
+
+    def _counted(self, round_: int) -> Iterator[tuple[int, int, Tensor]]:
+        """Yield a large direction in pieces (start, stop, (K, stop - start))."""
+        dtype = self.streams.dtype or torch.float64
+        draw = signs if self.kind == "rademacher" else normals
+        words = self._words(round_)
+        factor = self._factor(round_, words).to(dtype) if self._normed else None
+        for first, pieces in self._some_pieces(-(-self.d // PIECE)):
+            drawn = torch.cat([draw(own, first, pieces).view(1, -1) for own in words])
+            start, stop = first * PIECE, min((first + pieces) * PIECE, self.d)
+            piece = drawn[:, : stop - start].to(dtype)
+            yield start, stop, piece if factor is None else piece.mul_(factor)
+
+    def _words(self, round_: int) -> list[Words]:
+        place = self.streams.seed, self.purpose, self.party
+        return [words_of(*place, k, round_, device=self.streams.device) for k in self.streams.replicas]
+
+    def _some_pieces(self, pieces: int) -> Iterator[tuple[int, int]]:
+        """Yield the first and the number of pieces to be drawn at once."""
+        most = _AT_ONCE_ON_CPU if self.streams.device == "cpu" else _AT_ONCE_ON_DEVICE
+        for first in range(0, pieces, most):
+            yield first, min(most, pieces - first)
+
+    def _factor(self, round_: int, words: Sequence[Words]) -> Tensor:
+        """Return by what the normals of a large direction are multiplied, (K, 1), on the device: nothing waits."""
+        of = (round_, key_of(self.streams.seed))
+        if self._factor_of is None or self._factor_of[0] != of:
+            whole, rest = divmod(self.d, PIECE)
+            totals = []
+            for own in words:
+                # A pair's own length says what both add up to.
+                parts = [squares(own, *some).sum(dtype=torch.float64) for some in self._some_pieces(whole)]
+                last = normals(own, whole)[:, :rest] if rest else torch.zeros(1, device=self.streams.device)
+                totals.append(torch.stack([*parts, last.square().sum(dtype=torch.float64)]).sum())
+            self._factor_of = of, self._radius * torch.stack(totals).rsqrt().unsqueeze(1)
+        return self._factor_of[1]
 
 
 def dimension_factor(kind: DirectionKind, d: int) -> float:

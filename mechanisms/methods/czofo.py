@@ -68,9 +68,10 @@ class CZOFORun(BaselineRun[CZOFOConfig]):
         """See `BaselineRun.prepare`."""
         fed = self.federation
         config = self.config
-        # Gaussian draws for a whole batch; `_directions_of` puts each record's row on its sphere where asked.
+        # For a whole batch; `_directions_of` puts each record's row on its sphere where asked.
         drawn = config.directions * config.batch_size * fed.width
-        self._draws = [Directions("gaussian", drawn, fed.streams, party=m) for m in fed.numbers]
+        kind: DirectionKind = "rademacher" if config.direction == "rademacher" else "gaussian"
+        self._draws = [Directions(kind, drawn, fed.streams, party=m) for m in fed.numbers]
         if config.keeps_table:
             fed.fill_table(protect=self._noise.embeddings, bits=config.forward_bits)
 
@@ -103,7 +104,7 @@ class CZOFORun(BaselineRun[CZOFOConfig]):
         drawn = self._draws[number - 1].at(own_round)
         drawn = drawn.view(fed.stack, config.directions, -1, fed.width)
         drawn = drawn[:, :, : batch.ids.shape[1]]
-        if config.direction == "gaussian":
+        if config.direction in ("gaussian", "rademacher"):
             return drawn
         radius = 1.0 if config.direction == "unit-sphere" else fed.width**0.5
         return drawn * (radius / norms_of(drawn, (3,)))

@@ -50,7 +50,7 @@ class ServerTrainer:
         d = federation.server_parameters.flat.shape[1]
         self.update = config.server_update if d and config.server_rate > 0 else "frozen"
         count = config.directions if self.update == "joint-zo" else 1
-        self.party = ZerothOrderParty(federation, SERVER, "sphere", count=count)
+        self.party = ZerothOrderParty(federation, SERVER, config.direction, count=count)
         noised = config.server_noised and self.update != "frozen"
         self._std = config.server_noise_multiplier * config.server_clip if noised else 0.0
         self.noise = self._scalars.noise if self.update == "dp-zo" else self._gradient_noise(d)
@@ -152,7 +152,7 @@ class DPZVRun(AsyncRun[DPZVConfig]):
         fed = self.federation
         self._scalars = NoisedScalars(config, self.plan.sigma, context)
         self._server = ServerTrainer(fed, config)
-        self.parties = {m: ZerothOrderParty(fed, m, "sphere", count=config.directions) for m in fed.numbers}
+        self.parties = {m: ZerothOrderParty(fed, m, config.direction, count=config.directions) for m in fed.numbers}
         steps = 2.0 if config.difference == "central" else 1.0
         self._scale = 1.0 / (steps * config.smoothing)
         places = fed.stack * fed.records + 1

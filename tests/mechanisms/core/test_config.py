@@ -52,6 +52,7 @@ WRONG = {
     "activation": ["asynchronous"],
     "activation_probabilities": ["half", (0.5, "x")],
     "compute_times": [("slow",), 3.0],
+    "direction": ["unit-sphere", 1],
     "perturbation": ["inplace"],
     "directions": [0, -1, 1.5],
     "participation_cap": [0, -1, 1.5],

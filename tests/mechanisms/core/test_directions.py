@@ -7,7 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from mechanisms.core.streams import Directions, Streams, forward_difference
+from dpzv_audit.base.seeds import Purpose
+from mechanisms.core import streams
+from mechanisms.core.counters import words_of
+from mechanisms.core.secret import SAMPLING, SecretBits
+from mechanisms.core.streams import LARGE, Directions, Streams, forward_difference
 
 from ..conftest import p_value
 
@@ -34,18 +38,94 @@ def test_lengths(d, seed, round_):
     assert torch.allclose(unit * math.sqrt(d), sphere, rtol=1e-12)
 
 
-@pytest.mark.parametrize(("kind", "variance"), [("sphere", 1.0), ("unit-sphere", 0.2), ("gaussian", 1.0)])
+@pytest.fixture
+def all_counted(monkeypatch):
+    """Directions of any size are drawn as those of large models are."""
+    monkeypatch.setattr(streams, "LARGE", 0)
+
+
+KINDS = [("sphere", 1.0), ("unit-sphere", 0.2), ("gaussian", 1.0), ("rademacher", 1.0)]
+
+
+@pytest.mark.parametrize(("kind", "variance"), KINDS)
 def test_second_moment(kind, variance):
     """E[u u^T] is `variance` times the identity: each entry's mean over n draws against 0 in standard errors.
 
     By the CLT, level 1e-4 over the 15 entries together.
     """
     sample = many(directions(kind), 4000)[:, 0].numpy()
+    assert_second_moment(sample, variance)
+
+
+def assert_second_moment(sample, variance):
     products = np.einsum("ni,nj->nij", sample, sample) - variance * np.eye(5)
     rows, columns = np.triu_indices(5)
     entries = products[:, rows, columns]
     errors = entries.mean(0) / (entries.std(0) / math.sqrt(len(sample)) + 1e-300)
     assert np.abs(errors).max() < stats.norm.isf(LEVEL / 2 / len(rows))
+
+
+@pytest.mark.parametrize(("kind", "variance"), KINDS)
+def test_second_moment_of_what_is_drawn_by_counter(kind, variance, all_counted):
+    """As above, of five numbers in 600 rounds."""
+    sample = many(directions(kind), 600)[:, 0].numpy()
+    assert_second_moment(sample, variance)
+
+
+def test_rademacher_numbers_are_plus_or_minus_1():
+    for d in (5, LARGE + 1):
+        drawn = directions("rademacher", d, replicas=(0, 2)).at(1)
+        assert drawn.abs().eq(1).all()
+        assert not torch.equal(drawn[0], drawn[1])
+
+
+@pytest.mark.parametrize("kind", ["sphere", "unit-sphere", "gaussian", "rademacher"])
+def test_a_large_direction_is_the_same_again_and_another_elsewhere(kind):
+    d = LARGE + 3
+    drawn = directions(kind, d, dtype=torch.float32)
+    first = drawn.at(4)
+    assert first.shape == (1, d)
+    assert torch.equal(drawn.at(4), first)
+    assert drawn._ready == ()
+    fresh = directions(kind, d, replicas=(7, 0), dtype=torch.float32)
+    assert torch.equal(fresh.at(4)[1:], first)
+    others = (drawn.at(5), fresh.at(4)[:1], *(directions(kind, d, **o).at(4) for o in ({"seed": 1}, {"party": 2})))
+    for other in others:
+        # Independent: a correlation of d pairs is normal with a deviation of 1/sqrt(d); level 1e-4 over all.
+        assert abs(torch.corrcoef(torch.cat((first.double(), other.double())))[0, 1]) < 5 / math.sqrt(d)
+    length = {"sphere": math.sqrt(d), "rademacher": math.sqrt(d), "unit-sphere": 1.0}.get(kind)
+    if length is not None:
+        assert torch.linalg.vector_norm(first, dtype=torch.float64).item() == pytest.approx(length, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["sphere", "rademacher"])
+def test_a_large_direction_does_not_depend_on_how_much_is_drawn_at_once(kind, monkeypatch):
+    d = LARGE + 2**19 + 5
+    alone = directions(kind, d, dtype=torch.float32)
+    wanted = alone.at(2)
+    assert max(stop - start for start, stop, _ in alone.pieces(2)) == 2**18
+    monkeypatch.setattr(streams, "_AT_ONCE_ON_CPU", 8)
+    together = directions(kind, d, dtype=torch.float32)
+    assert max(stop - start for start, stop, _ in together.pieces(2)) == 2**21
+    assert torch.allclose(together.at(2), wanted, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("kind", ["sphere", "gaussian", "rademacher"])
+def test_large_directions_of_secret_bits_follow_from_their_key(kind):
+    keys = bytes(32), bytes([1] * 32)
+    secret = SecretBits(keys[0], SAMPLING)
+    drawn = directions(kind, LARGE + 1, seed=secret, dtype=torch.float32)
+    first = drawn.at(3)
+    assert secret.drawn == {Purpose.DIRECTIONS}
+    secret.renew(keys[1])
+    second = drawn.at(3)
+    assert not torch.equal(first, second)
+    for key, wanted in zip(keys, (first, second), strict=True):
+        again = directions(kind, LARGE + 1, seed=SecretBits(key, SAMPLING), dtype=torch.float32)
+        assert torch.equal(again.at(3), wanted)
+    # Shake's own words, not those of a generator that has a key of them.
+    words = SecretBits(keys[1], SAMPLING).words(2, Purpose.DIRECTIONS, 1, 0, 3, 0).astype(np.int64)
+    assert words_of(SecretBits(keys[1], SAMPLING), Purpose.DIRECTIONS, 1, 0, 3).at(0, 2, 1, 9)[0].tolist() == [*words]
 
 
 def test_sphere_of_the_line_is_plus_or_minus_1():
@@ -70,8 +150,8 @@ def test_direction_depends_on_seed_party_replica_and_round_alone():
     assert not torch.isin(stack.at(5000)[0], wanted).any()
 
 
-@pytest.mark.parametrize("kind", ["sphere", "unit-sphere", "gaussian"])
-@pytest.mark.parametrize("d", [7, 2**14, 2**14 + 3, 2**18 + 5, 2**19 + 2**18 + 1])
+@pytest.mark.parametrize("kind", ["sphere", "unit-sphere", "gaussian", "rademacher"])
+@pytest.mark.parametrize("d", [7, 2**14, 2**14 + 3, 2**18 + 5, 2**19 + 2**18 + 1, LARGE + 1])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_pieces_are_the_direction(kind, d, dtype):
     source = directions(kind, d, replicas=(0, 2), dtype=dtype)
@@ -86,8 +166,8 @@ def test_pieces_are_the_direction(kind, d, dtype):
         assert torch.allclose(joined, whole, rtol=1e-6 if dtype == torch.float32 else 1e-12, atol=0)
 
 
-def test_large_directions_are_never_held_whole():
-    d = 2**18 + 5
+@pytest.mark.parametrize("d", [2**18 + 5, LARGE + 5])
+def test_large_directions_are_never_held_whole(d):
     sizes = [stop - start for start, stop, _ in directions("sphere", d, dtype=torch.float32).pieces(0)]
     assert sum(sizes) == d
     assert max(sizes) <= 2**18
@@ -117,6 +197,7 @@ def samples(estimate, kind, mu, count=4000):
     [
         (lambda f, w, u, mu: forward_difference(f, w, u, mu=mu), "sphere"),
         (lambda f, w, u, mu: forward_difference(f, w, u, mu=mu), "gaussian"),
+        (lambda f, w, u, mu: forward_difference(f, w, u, mu=mu), "rademacher"),
         (lambda f, w, u, mu: forward_difference(f, w, u, mu=mu, phi=3.0), "unit-sphere"),
     ],
 )

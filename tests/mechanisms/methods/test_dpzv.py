@@ -37,8 +37,10 @@ class Reference(Parties):
         own = Streams(seed=seed, replicas=(replica,), dtype=torch.float64)
         sizes = {m: len(vector(module)) for m, module in self.modules.items() if module is not None}
         self.directions = {
-            m: Directions("sphere", size, own, party=m, purpose=Purpose.DIRECTIONS if m else Purpose.SERVER_DIRECTIONS)
-            for m, size in sizes.items()
+            m: Directions(
+                config.direction, d, own, party=m, purpose=Purpose.DIRECTIONS if m else Purpose.SERVER_DIRECTIONS
+            )
+            for m, d in sizes.items()
         }
         self.scalar_noise = GaussianNoise(1.0, own)
         if 0 in sizes:
@@ -188,6 +190,8 @@ VARIANTS = {
     "paper's readings": {"difference": "paper", "clip_rule": "paper-one-sided", "clip": 0.05},
     "three directions": {"directions": 3},
     "three directions, joint-zo": {"directions": 3, "server_update": "joint-zo"},
+    "gaussian": {"direction": "gaussian"},
+    "rademacher, joint-zo": {"direction": "rademacher", "server_update": "joint-zo"},
     "no momentum": {"momentum": 0.0, "server_momentum": 0.0},
     "poisson": {"sampler": "poisson"},
     "poisson, joint-zo": {"sampler": "poisson", "server_update": "joint-zo"},

@@ -3,11 +3,13 @@
 import pytest
 import torch
 
+from mechanisms.core import streams
 from mechanisms.core.streams import Directions
+from mechanisms.methods import METHODS
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ...helpers.built_in import train
-from ..conftest import random_dataset, start_run, steps, training_data
+from ..conftest import random_dataset, same_models, start_run, steps, training_data
 
 TOLERANCE = 1e-10
 SMALL = {
@@ -64,9 +66,13 @@ def test_a_replica_is_the_same_run_alone(options):
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-@pytest.mark.parametrize(("width", "embedding", "epochs"), [(3, 3, 13), (300, 60, 2)])
-def test_in_place_agrees_with_functional_in_float64(momentum, width, embedding, epochs):
+@pytest.mark.parametrize(
+    ("width", "embedding", "epochs", "large"), [(3, 3, 13, None), (300, 60, 2, None), (3, 3, 2, 0)]
+)
+def test_in_place_agrees_with_functional_in_float64(momentum, width, embedding, epochs, large, monkeypatch):
     """Notes of the direction too; of a client of more than 2^14 parameters it is drawn again piece by piece."""
+    if large is not None:
+        monkeypatch.setattr(streams, "LARGE", large)
     config = {**SMALL, "epochs": epochs, "embedding": embedding, "momentum": momentum}
     runs = []
     for perturbation in ("functional", "in-place"):
@@ -80,6 +86,27 @@ def test_in_place_agrees_with_functional_in_float64(momentum, width, embedding, 
     assert len(runs[0][1]) == run.round
     for functional, in_place in zip(runs[0][0], runs[1][0], strict=True):
         assert torch.allclose(functional, in_place, rtol=1e-12, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        *(DPZVConfig(**SMALL, **o) for o in ({}, {"momentum": 0.0}, {"directions": 3}, {"server_update": "joint-zo"})),
+        METHODS["zoo-vfl"].configure(batch_size=6, epochs=3, embedding=3, dtype="float64", momentum=0.5),
+    ],
+    ids=range(5),
+)
+def test_steps_along_pieces_of_a_direction_are_those_along_the_whole(config, monkeypatch):
+    def pieces(directions, round_):
+        whole = directions.at(round_)
+        for start in range(0, directions.d, 7):
+            stop = min(start + 7, directions.d)
+            yield start, stop, whole[:, start:stop]
+
+    data = training_data(width=5, clients=2)
+    wanted = train(data, config, seed=0, replicas=(0, 1))
+    monkeypatch.setattr(Directions, "parts", pieces)
+    assert same_models(wanted, train(data, config, seed=0, replicas=(0, 1)), atol=1e-13)
 
 
 def test_a_label_by_replica_reaches_its_replica_alone():
