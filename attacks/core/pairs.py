@@ -144,13 +144,16 @@ def likeliest_weights(gram: Floats, scalars: Floats) -> tuple[float, Floats]:
     """Return the log likelihood of `scalars` (T,) up to a constant, and the weights (T,) by which they are pooled.
 
     They are Gaussian, of covariance a (`gram` + r 1) with the likeliest scale a and noise r; the weights are
-    (`gram` + r 1)^-1 `scalars` / sqrt(a) (Rasmussen and Williams 2006, section 5.4).
+    (`gram` + r 1)^-1 `scalars` / sqrt(a) (Rasmussen and Williams 2006, section 5.4). Columns of scalars (T, c) are
+    independent, each with a scale and a noise of its own: the likelihood is that of all.
     """
     values, vectors = np.linalg.eigh(gram)
     values = values.clip(min=0.0)
-    along = vectors.T @ scalars
+    along = vectors.T @ scalars.reshape(len(scalars), -1)
     spectra = values + _RATIOS[:, None] * (values.mean() or 1.0)
-    scales = (np.square(along) / spectra).mean(1)
-    likelihoods = -0.5 * (len(scalars) * np.log(scales + 1e-300) + np.log(spectra).sum(1))
-    best = int(likelihoods.argmax())
-    return float(likelihoods[best]), vectors @ (along / spectra[best]) / np.sqrt(scales[best] or 1.0)
+    scales = (1.0 / spectra) @ np.square(along) / len(scalars)
+    likelihoods = -0.5 * (len(scalars) * np.log(scales + 1e-300) + np.log(spectra).sum(1, keepdims=True))
+    best = likelihoods.argmax(0)
+    scale = np.take_along_axis(scales, best[None], 0)
+    weights = vectors @ (along / spectra[best].T) / np.sqrt(np.where(scale > 0.0, scale, 1.0))
+    return float(likelihoods.max(0).sum()), weights.reshape(scalars.shape)

@@ -75,6 +75,7 @@ def attacked_run(
     labels: Ints | None = None,
     granted: FewLabels | None = None,
     watch: Callable[[AttackSetting, Tensor], Any] | None = None,
+    models: bool = True,
 ) -> AttackedRun:
     """Train `setting.trials` replicas with the adversary in place, in ever smaller stacks where memory runs out.
 
@@ -87,6 +88,7 @@ def attacked_run(
         granted: Labels that the threat model grants; by default drawn from those that are trained on.
         watch: Makes one more observer of a stack, which keeps the truth for scoring, of its setting and the labels
             (N,) or (K, N) that it trains on; its `finish` is called after the last message.
+        models: Whether the trained models are of use; without, a training ends once all that the attack reads is sent.
 
     Raises:
         InputError: The configuration does not fit the attack or the data; `DoesNotApply` where a class has fewer
@@ -95,14 +97,11 @@ def attacked_run(
     """
     config = setting.config
     rounds = setting.rounds
-    looks = setting.looks
     # The least that a log holds: rounds are shared by the clients, and the first batches serve several.
     batches = max(1, rounds // setting.dataset.clients // setting.queries)
     places = setting.trials * batches * config.batch_size
     check_memory(8 * places, f"batch ids of {setting.trials} trainings")
     data = setting.data(labels)
-    answers = spec.needs.answers or setting.downlink
-    attacked = setting.parties if looks.clients or answers in ("gradient", "prediction") else None
     behaviours = spec.setup.behave(setting)
     plan = _plan(setting, behaviours)
     known = public_knowledge(spec, setting, plan)
@@ -110,25 +109,39 @@ def attacked_run(
     if spec.setup.few_labels:
         grants.append(granted or few_labels(spec, data.labels, setting))
 
-    def work(stack: AttackSetting, places: slice) -> tuple[tuple[View, BatchLog, TrainedStack], list[Any]]:
-        senders = None if spec.needs.reads_of is None else spec.needs.reads_of(setting)
-        recorder = ViewRecorder(looks, kinds=spec.needs.reads, senders=senders)
-        log = BatchLog(answers, attacked)
+    enough = {}
+    if spec.needs.first_pass and not models and setting.method.capabilities.simulated:
+        # Who looks at all clients' answers reads no more than those of one pass of each.
+        enough = dict.fromkeys(setting.everyone, setting.queries * known.batches)
+
+    def work(stack: AttackSetting, places: slice) -> tuple[list[tuple[View, BatchLog, TrainedStack]], list[Any]]:
+        recorders = [_recorder(spec, looking) for looking in together]
+        logs = [_log(spec, looking) for looking in together]
         some = data.of_replicas(places.start, places.stop)
         watching = [watch(stack, some.labels)] if watch else []
-        trained = stack.train(some, behaviours=spec.setup.behave(stack), observers=(recorder, log, *watching))
+        observers = *recorders, *logs, *watching
+        trained = stack.train(some, behaviours=spec.setup.behave(stack), observers=observers, enough=enough)
+        if stack.progress is not None:
+            stack.progress(rounds)
         for observer in watching:
             observer.finish()
-        return (recorder.view, log, trained), watching
+        return [(recorder.view, log, trained) for recorder, log in zip(recorders, logs, strict=True)], watching
 
-    # What adversaries see of batches that differ in size cannot be put side by side.
-    differ = config.sampler == "poisson" or bool(setting.method.capabilities.control_flow)
-    runs, at_once = setting.in_stacks(work, rounds, whole=differ)
-    stacks, watched = zip(*runs, strict=True)
-    view, log, trained = joined(stacks)
+    plain = labels is None and granted is None and watch is None
+    together = setting.with_others(spec.setup.behave) if plain else (setting,)
+    seen = setting.together.seen if len(together) > 1 and setting.together else {}
+    watched: tuple[Any, ...] = ()
+    if setting.key not in seen:
+        # What adversaries see of batches that differ in size cannot be put side by side.
+        differ = config.sampler == "poisson" or bool(setting.method.capabilities.control_flow)
+        runs, at_once = setting.in_stacks(work, rounds, whole=differ)
+        stacks, watched = zip(*runs, strict=True)
+        by_setting = zip(together, zip(*stacks, strict=True), strict=True)
+        seen |= {looking.key: (*joined(views), at_once) for looking, views in by_setting}
+    view, log, trained, at_once = seen.pop(setting.key)
     if not setting.method.capabilities.simulated:
         known = replace(known, batches=batches_of(log))
-    if looks.clients:
+    if setting.looks.clients:
         grants += own_party(data, setting, trained)
     return AttackedRun(
         view=view,
@@ -140,6 +153,19 @@ def attacked_run(
         watched=tuple(chain(*watched)),
         at_once=at_once,
     )
+
+
+def _recorder(spec: AttackSpec, setting: AttackSetting) -> ViewRecorder:
+    """Return what records the view of an attack's adversary."""
+    senders = None if spec.needs.reads_of is None else spec.needs.reads_of(setting)
+    return ViewRecorder(setting.looks, kinds=spec.needs.reads, senders=senders)
+
+
+def _log(spec: AttackSpec, setting: AttackSetting) -> BatchLog:
+    """Return what logs the batches of the answers that an attack guesses about."""
+    answers = spec.needs.answers or setting.downlink
+    attacked = setting.looks.clients or answers in ("gradient", "prediction")
+    return BatchLog(answers, setting.parties if attacked else None)
 
 
 def _plan(setting: AttackSetting, behaviours: Mapping[int, Behaviour]) -> Plan | None:

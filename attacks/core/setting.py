@@ -48,7 +48,7 @@ class AttackSetting(Training):
     A `pilot` is mounted to choose by, without the control that is another training.
     `first` is the number of the first replica; `at_once` how many trainings at a time are known to fit into memory,
     None where nothing is known. `clients` are those that look where clients do: by default the first, or of colluding
-    clients all, of those that exchange messages.
+    clients all, of those that exchange messages. Settings that are mounted `together` share a training where they may.
     """
 
     adversary: str = "client"
@@ -63,6 +63,7 @@ class AttackSetting(Training):
     first: int = 0
     at_once: int | None = None
     clients: tuple[int, ...] = ()
+    together: "Together | None" = None
 
     @classmethod
     def of(cls, training: Training, **more: Any) -> "AttackSetting":
@@ -126,6 +127,15 @@ class AttackSetting(Training):
         """Return schedule and noise of the scalars where some clients deviate; None for methods without scalars."""
         return self.method.plan(self.config, self.deployment(repeats=repeats_of(behaviours or {})))
 
+    def with_others(self, behave: "Callable[[AttackSetting], Mapping[int, Behaviour]]") -> "tuple[AttackSetting, ...]":
+        """Return this setting and those that share its training, where none has clients that `behave` in another way.
+
+        Trainings of the user's own are shared elsewhere.
+        """
+        settings = self.together.settings if self.together is not None else ()
+        shared = self.method.capabilities.simulated and self.key in [one.key for one in settings]
+        return settings if shared and not any(map(behave, settings)) else (self,)
+
     def context(self, **more: Any) -> RunContext:
         """Return where and for whom a method runs, with `more` of it."""
         return RunContext(seed=self.seed, replicas=self.replicas, device=self.device, **more)
@@ -168,4 +178,16 @@ class AttackSetting(Training):
         spec = METHODS[method]
         config = spec.configure(**spec.used({"batch_size": self.config.batch_size}) | dict(options))
         data = replace(changes.pop("dataset", self.dataset), values=None)
-        return replace(self, method=spec, config=config, clients=(), dataset=data, **changes)
+        return replace(self, method=spec, config=config, clients=(), dataset=data, together=None, **changes)
+
+
+@dataclass(eq=False)
+class Together:
+    """Settings of one training at which several clients look, each for itself, and what those saw who come later.
+
+    Where none of them deviates from the protocol the training is the same, whoever looks: it is done once.
+    """
+
+    settings: tuple[AttackSetting, ...]
+    seen: dict[tuple[object, ...], Any] = field(default_factory=dict)
+    """What those saw who have not attacked yet, by the key of their setting."""

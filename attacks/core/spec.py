@@ -163,6 +163,7 @@ class Needs:
         reads_of: Returns the parties whose messages it reads, to keep no others; None: everybody's.
         answers: The kind of answers that its guesses are about where it cannot name records; None: the method's own.
         numbers: It can tell labels that are numbers, and not classes alone.
+        first_pass: It reads what is sent in the first pass over the data of each client alone.
     """
 
     requires: Mapping[str, object] = field(default_factory=dict)
@@ -174,6 +175,7 @@ class Needs:
     reads_of: Callable[[AttackSetting], tuple[int, ...]] | None = None
     answers: str | None = None
     numbers: bool = False
+    first_pass: bool = False
 
     def unmet(self, setting: AttackSetting) -> str | None:
         """Return in one line what `setting` lacks; None where the attack applies."""

@@ -122,6 +122,7 @@ SPEC = AttackSpec(
         requires_because="the attack reads the gradient at logits that the server only sums",
         conditions=(needs.one_batch_size, needs.gradients_of_colluders, needs.askable),
         one_view=True,
+        first_pass=True,
     ),
     setup=Setup(
         options={"rule": "argmin", "estimator": "ridge"},

@@ -21,7 +21,7 @@ from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms.core.channel import SERVER, View
 from mechanisms.core.context import TrainingData, dtype_of
-from mechanisms.core.federation import architectures_of
+from mechanisms.core.federation import architectures_of, pretrained
 from mechanisms.core.replicas import ParameterStack, loss_gradient, server_of
 
 from ..core import needs
@@ -296,7 +296,8 @@ def server_start(data: TrainingData, setting: AttackSetting) -> tuple[object, ..
     clients = len(data.features)
     server = server_of(model, setting.config, clients=clients, stack=setting.trials, device=setting.device)
     streams = setting.context().streams(dtype_of(setting.config))
-    return (ServerStart(server, ParameterStack.initial(server.layout, streams, party=SERVER), clients),)
+    start = ParameterStack.initial(server.layout, streams, party=SERVER, pretrained=pretrained(model))
+    return (ServerStart(server, start, clients),)
 
 
 def known_start(setting: AttackSetting) -> str | None:

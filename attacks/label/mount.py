@@ -83,7 +83,7 @@ def _attacked(
     Returns:
         Guesses of the attack, of its control, and of those with less to go by; and other fields of the outcome.
     """
-    run = attacked_run(spec, setting)
+    run = attacked_run(spec, setting, models=not setting.pilot)
     facts: dict[str, Any] = {"trained": run.trained, "plan": run.plan, "controls": {}}
     guesses = _placed(spec.infer(run.view, run.known), run)
     less = {**spec.goal.baselines(run.view, run.known), **guesses.less}
@@ -95,7 +95,7 @@ def _attacked(
         return guesses, None, less, {**facts, "no_game": RECORDED, "controls": controls}
     other = setting.of_control(run.at_once)
     coins = label_coins(spec, other)
-    again = attacked_run(spec, other, labels=coins.labels, granted=coins.granted)
+    again = attacked_run(spec, other, labels=coins.labels, granted=coins.granted, models=False)
     inferred = spec.infer(again.view, again.known)
     game, no_game = guess_coins(inferred, coins, again.known.values)
     control = _placed(inferred, again)

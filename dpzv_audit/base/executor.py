@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any, Literal, Protocol, TypeVar
 
 from .errors import AuditError, InputError, check_count
@@ -186,9 +187,12 @@ def in_own_process(job: Job, *arguments: Any) -> Any:
 def alongside(job: Job, *arguments: Any) -> Iterator[Callable[[], Any]]:
     """Do `job` in a separate process while the block runs; yield a function that waits for the answer.
 
-    It raises the errors of the job, and `AuditError` where its process dies. Leaving the block ends the process.
+    The process is a fork of this one, which has everything imported already, where this one has a single thread; else
+    it is a fresh loky process. The function raises the errors of the job, and `AuditError` where the process dies.
+    Leaving the block ends the process.
     """
-    with closing(_LokyLane(job)) as lane:
+    open_lane = _ForkedLane if _single_threaded() else _LokyLane
+    with closing(open_lane(job)) as lane:
         future = lane.submit(*arguments)
 
         def answer() -> Any:
@@ -198,6 +202,52 @@ def alongside(job: Job, *arguments: Any) -> Iterator[Callable[[], Any]]:
                 raise AuditError("a process of this command died; for want of memory, if it was killed") from error
 
         yield answer
+
+
+def _single_threaded() -> bool:
+    """Return whether this process can be forked: no thread, of a library's either, may hold a lock meanwhile."""
+    try:
+        return len(os.listdir("/proc/self/task")) == 1
+    except OSError:  # a system that does not say, where a fork may be unsafe in any case
+        return False
+
+
+class _ForkedLane:
+    """One fork of this process, which does one job and ends."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def submit(self, *arguments: Any) -> "_ForkedLane":
+        context = multiprocessing.get_context("fork")
+        self._answers, sender = context.Pipe(duplex=False)
+        self._process = context.Process(target=_do_in_fork, args=(sender, self._job, arguments))
+        self._process.start()
+        sender.close()  # the fork has its own end: where that closes, it has died
+        return self
+
+    def result(self) -> Any:
+        try:
+            done, answer = self._answers.recv()
+        except EOFError as error:
+            raise BrokenExecutor from error
+        if not done:
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self._answers.close()
+
+
+def _do_in_fork(sender: Connection, job: Job, arguments: tuple[Any, ...]) -> None:
+    leave_to_parent()
+    try:
+        answer = (True, job(*arguments))
+    except Exception as error:
+        answer = (False, error)
+    sender.send(answer)
 
 
 # In a loky process: its job.

@@ -26,6 +26,9 @@ WIDEST = 65_536
 MOST_WEIGHTS = 100_000_000
 """Weights of the server's first layer, clients x embedding x hidden: 400 MB in single precision."""
 
+MOST_BLOCKS = 1_000
+"""Blocks of a transformer: ten times those of the largest published."""
+
 MOST_EMBEDDED = 4_000_000_000
 """Numbers in the server's table, records x clients x embedding: 16 GB in single precision."""
 
@@ -52,6 +55,8 @@ LARGEST_SIZES = {
     "epochs": MOST_EPOCHS,
     "embedding": WIDEST,
     "hidden": WIDEST,
+    "frozen_blocks": MOST_BLOCKS,
+    "client_blocks": MOST_BLOCKS,
     "directions": MOST_DIRECTIONS,
     "local_steps": MOST_LOCAL_STEPS,
     "participation_cap": MOST_ROUNDS,

@@ -69,6 +69,7 @@ def leave_to_parent() -> None:
     """Ignore in this process, a worker, what ends a command: its parent gets the same signal, and ends its workers."""
     for number in (signal.SIGINT, *SIGNALS):
         signal.signal(number, signal.SIG_IGN)
+    _open.clear()  # a fork inherits no timer
 
 
 def _importing_torch(frame: FrameType | None) -> bool:

@@ -28,6 +28,7 @@ from ..base.limits import (
 )
 from ..base.rounding import down, percent_down
 from ..base.toml import Loc, key_lines, line_at, parsed_toml, read_toml
+from ..data.vertical import TaskName
 from ..evidence.verdict import claim_in_words
 
 MOST_CLAIMS = 10_000
@@ -357,6 +358,8 @@ class _Data(_Form):
     """In place of a data set: a table below the folder of the claims file; its first line names the columns."""
     label: Text | None = None
     """With `csv`: the column to predict."""
+    task: TaskName = "classification"
+    """With `csv`: "regression" where the label is a number, which systems alone learn."""
     columns: list[Names] = Field(default_factory=list, max_length=MOST_CLIENTS)
     """With `csv`: the columns of each client, in place of `clients`."""
     categories: Names = Field(default_factory=list)
@@ -390,7 +393,7 @@ class _Data(_Form):
         return {key: path for key, path in named.items() if path is not None}
 
 
-TABLE = ("csv", "label", "columns", "categories", "scales", "classes", "drop", "test_csv", "separator")
+TABLE = ("csv", "label", "task", "columns", "categories", "scales", "classes", "drop", "test_csv", "separator")
 """Keys of a table of the user's."""
 
 
@@ -400,6 +403,12 @@ class _Trained(_Data):
     dataset: Text = "digits"
     """Data set; see `dpzv-audit list datasets`."""
     config: Settings = Field(default_factory=dict)
+
+    def contradictions(self, keys: Collection[str]) -> Iterator[tuple[str, str]]:
+        """See `_Form.contradictions`."""
+        yield from super().contradictions(keys)
+        if self.csv is not None and self.task == "regression":
+            yield "task", "is regression, and methods learn classes; use a system for a number"
 
 
 class _System(_Data):

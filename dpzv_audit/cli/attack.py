@@ -22,6 +22,7 @@ from ..results import AttackResult, AttacksResult
 from ..runs import RESULT_FILE, json_text, origin_of
 from ..statistics.panel import Panel
 from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, flags_given, refuse, takes
+from .heartbeat import paused
 from .options import DataFlags, TranscriptFlags, asks, choose, parsed_settings
 from .output import Answered, environment_of_run, print_table, save, table_of
 from .summary import at_least, refuse_failed, table_from
@@ -306,13 +307,15 @@ def _mount_one(
         if resume is not None:
             facts = mount.facts(name, adversary=adversary, trials=trials, options=options)
             store = held.enter_context(kept_attacks(setting, run.out, facts, "step", resume=resume))
-        with output.progress() as reporter, planner.lasting("the attack"), ExitStack() as behind:
+        with planner.lasting("the attack"), ExitStack() as behind:
             setting = planner.of_one(spec, setting)
-            runs = affordable_runs(setting.rounds) if mount.runs is None else mount.runs
-            plan = AuditPlan(runs=runs, chunk=mount.chunk, confidence=mount.confidence, reporter=reporter)
             answer = None
             if shown:
-                answer = behind.enter_context(alongside(stands_beside, name, setting, mount.confidence, store))
+                with paused():  # and before there are bars, so that the other process may be a fork
+                    answer = behind.enter_context(alongside(stands_beside, name, setting, mount.confidence, store))
+            reporter = behind.enter_context(output.progress())
+            runs = affordable_runs(setting.rounds) if mount.runs is None else mount.runs
+            plan = AuditPlan(runs=runs, chunk=mount.chunk, confidence=mount.confidence, reporter=reporter)
             result = attack_result(spec, setting, plan, store)
             if answer is not None:
                 stage = reporter("attacks beside it", 1)

@@ -44,28 +44,66 @@ def beating(*, quiet: bool) -> Iterator[None]:
     if quiet or sys.stderr is None or shows_bars(sys.stderr):
         yield
         return
-    over = threading.Event()
-    heartbeat = Heartbeat(sys.stderr, over.wait)
-    thread = threading.Thread(target=heartbeat.run, name="heartbeat", daemon=True)
-    thread.start()
+    thread = _Thread(sys.stderr)
+    thread.begin()
+    _threads.append(thread)
     try:
         yield
     finally:
-        over.set()
-        thread.join()
+        _threads.remove(thread)
+        thread.end()
+
+
+@contextmanager
+def paused() -> Iterator[None]:
+    """End the heartbeat's thread while the block runs: a process with a second thread cannot be forked."""
+    threads = list(_threads)
+    for thread in threads:
+        thread.end()
+    try:
+        yield
+    finally:
+        for thread in threads:
+            thread.begin()
+
+
+class _Thread:
+    """The thread that beats on `stream`; it may be ended and begun again."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._started = time.monotonic()
+
+    def begin(self) -> None:
+        self._over = threading.Event()
+        heartbeat = Heartbeat(self._stream, self._over.wait, started=self._started)
+        self._thread = threading.Thread(target=heartbeat.run, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+_threads: list[_Thread] = []
+"""The threads that beat, at most one in a command."""
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """Writes to `stream` until `wait`, which is told for how many seconds, says that all is over."""
+    """Writes to `stream` until `wait`, which is told for how many seconds, says that all is over.
+
+    The work was `started` at a time of the `clock`, by default when it begins to write.
+    """
 
     stream: TextIO
     wait: Callable[[float], bool]
     clock: Callable[[], float] = time.monotonic
+    started: float | None = None
 
     def run(self) -> None:
         """Write a line whenever `EVERY_SECONDS` have passed; nobody who listens is the end of it."""
-        started = self.clock()
+        started = self.clock() if self.started is None else self.started
         while not self.wait(EVERY_SECONDS):
             passed = timedelta(seconds=round(self.clock() - started))
             try:

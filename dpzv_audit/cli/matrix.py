@@ -82,6 +82,8 @@ def matrix(
 
     from .matrix_cells import CellTask, check_task
 
+    if data.task == "regression":
+        raise InputError("a matrix compares methods that learn classes; use attack --system", "task", data.task)
     systems, built_in = _methods(methods, flags.out)
     chosen_attacks = _names("attacks", attacks, ATTACKS, "attacks")
     claimed = _epsilons(epsilons)

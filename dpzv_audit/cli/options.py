@@ -18,6 +18,7 @@ from ..data import DATASETS, DataSpec, VerticalDataset, load, load_csv
 from ..data.download import download
 from ..data.spec import DATA_VARIABLE
 from ..data.text import PretrainedTokenizer
+from ..data.vertical import TaskName
 from .flags import Count, TrainingFlags, flag, number_in, refuse
 from .output import choose_device, progress_bars, showing_rehearsals
 
@@ -48,6 +49,8 @@ class DataFlags:
         download: Download missing files into --data-dir. Files without a plain URL are not fetched.
         csv FILE: Your table, instead of --dataset. Its first line names the columns.
         label COLUMN: With --csv: column to predict.
+        task NAME: With --csv: `regression` if the label is a number. It goes with --system; the default is
+            `classification`.
         classes A,B,...: With --csv: all possible labels. Without it they are read from the file, and no noise covers
             that.
         columns A,B,...: With --csv: columns of one client. Give it once per client, instead of --clients.
@@ -68,6 +71,7 @@ class DataFlags:
     download: bool = False
     csv: Path | None = None
     label: str | None = None
+    task: TaskName | None = None
     classes: str | None = None
     columns: list[str] | None = None
     categories: list[str] | None = None
@@ -102,7 +106,7 @@ class DataFlags:
 
 Require = Callable[[dict[str, object]], dict[str, object]]
 """Maps the options of a method to those that an attack needs, or refuses."""
-CSV_ONLY = ("label", "classes", "columns", "categories", "scales", "drop", "test_csv", "separator")
+CSV_ONLY = ("label", "task", "classes", "columns", "categories", "scales", "drop", "test_csv", "separator")
 NAMED_ONLY = ("dataset", "preset", "partition", "subset", "data_options", "data_dir", "download")
 
 
@@ -130,8 +134,10 @@ def load_data(flags: DataFlags, *, quiet: bool = False, transformer: str | None 
             print(f"dpzv-audit: hint: {with_options(hint, flag)}", file=sys.stderr)
     first = int(data.train.labels[0])
     if (data.train.labels == first).all():
-        alike = f"all {len(data.train)} training records are of class {first}"
-        raise InputError(f"{data.name}: {alike}; use records of at least two classes: there is nothing to learn")
+        kind = f"are of class {first}" if data.values is None else f"have label {data.values[first]:g}"
+        alike = f"all {len(data.train)} training records {kind}"
+        two = "of at least two classes" if data.values is None else "with two labels at least"
+        raise InputError(f"{data.name}: {alike}; use records {two}: there is nothing to learn")
     return data
 
 
@@ -209,6 +215,7 @@ def _load_csv(path: Path, flags: DataFlags) -> VerticalDataset:
         drop=_names("drop", flags.drop),
         test=flags.test_csv,
         separator="," if flags.separator is None else flags.separator,
+        task=flags.task or "classification",
     )
 
 
@@ -296,6 +303,8 @@ def _of_method(
 ) -> "Parts":
     """Configure a method and load its data; `InputError` in one line where that cannot be."""
     spec, chosen = _given(training)
+    if data.task == "regression":
+        raise InputError(f"method {spec.name} learns classes; use --system for a number", "task", data.task)
     if "dp" in spec.config.model_fields and chosen.get("dp", "none") == "none":
         why = f"does not apply to method {training.method} with dp none, which adds no noise"
         refuse(training.given, claims, f"{why}: give --set dp=embedding, embedding-batch or gradient as well")

@@ -272,6 +272,14 @@ class DataSpec:
             digest = f"embedded, {self.package} {importlib.metadata.version(self.package)}{digest}"
         return digest
 
+    def packaged(self, name: str) -> Path | None:
+        """Return the file `name` of the installed package that embeds the data set; None where it has none there."""
+        try:
+            path = Path(str(importlib.metadata.distribution(self.package).locate_file(name)))
+        except importlib.metadata.PackageNotFoundError:
+            return None
+        return path if path.is_file() else None
+
     def locate(self, data_dir: Path | None) -> Path:
         """Return the folder of the files: `source`'s in `data_dir` (or DPZV_AUDIT_DATA) if there, else itself.
 

@@ -27,11 +27,14 @@ from .files import bounded_lines, check_size, file_digest, memory_available, rea
 from .hints import hints_of, is_identifier
 from .spec import DataRequest, declared
 from .vertical import (
+    TASKS,
     FloatArray,
     Records,
+    TaskName,
     Variable,
     VerticalDataset,
     array_digest,
+    distinct_numbers,
     equal_runs,
     split_records,
     train_count,
@@ -164,6 +167,11 @@ class EncodedTable:
     lines: list[int]
     identifiers: list[str]
 
+    def numbers(self, name: str) -> FloatArray:
+        """Return the cells of the label column `name` as numbers (N,); `InputError` naming the line of another."""
+        with reading(self.path):
+            return _encoded(NumberColumn(name), self.labels, self.lines)[:, 0]
+
     def records(self, groups: Groups, classes: Mapping[str, int]) -> Records:
         """Return a block for each group of columns, (N, sum of their widths), and the class of each row.
 
@@ -210,7 +218,7 @@ def read_table(path: Path, layout: Layout, columns: Sequence[Column], label: str
                 name = column.name
                 place = names.index(name)
                 cells = [row[place] for _, row in chunk]
-                chunks[name].append(_encoded(column, cells, chunk))
+                chunks[name].append(_encoded(column, cells, [line for line, _ in chunk]))
                 if not labels and is_identifier(name, cells, words=not isinstance(column, NumberColumn)):
                     identifiers.append(name)
             place = names.index(label)
@@ -300,10 +308,10 @@ def variables_of(groups: Groups, columns: Iterable[Column]) -> tuple[Variable, .
     return tuple(variables)
 
 
-def _encoded(column: Column, cells: list[str], chunk: list[Line]) -> FloatArray:
+def _encoded(column: Column, cells: Sequence[str], lines: Sequence[int]) -> FloatArray:
     with suppress(ValueError):
         return column.encode(cells)
-    for cell, (line, _) in zip(cells, chunk, strict=True):
+    for cell, line in zip(cells, lines, strict=True):
         try:
             column.encode([cell])
         except ValueError as error:
@@ -460,6 +468,7 @@ def load_csv(
     drop: Sequence[str] = (),
     test: Path | str | None = None,
     separator: str = ",",
+    task: TaskName = "classification",
 ) -> VerticalDataset:
     """Return the rows of the CSV file `path`, whose first line names its columns, cut by columns.
 
@@ -470,15 +479,16 @@ def load_csv(
     hash buckets; all others must be numbers, which are divided by their constant in `scales`, or used as they
     are: nothing is ever scaled by what the file holds, since that would leak from it unaccounted. `classes` lists
     the labels in the order of their numbers; without it they are the distinct cells of the label column, sorted
-    (as numbers if all are): then one record can change what they are, and `fitted` of the data set says so. `test` is
-    a second file with the same columns; without it a fixed split by position makes the parts. Blocks are float32
-    (N, width).
+    (as numbers if all are): then one record can change what they are, and `fitted` of the data set says so. Where
+    `task` is "regression" labels are numbers, which systems of the user's own learn; see `VerticalDataset.values`.
+    `test` is a second file with the same columns; without it a fixed split by position makes the parts. Blocks are
+    float32 (N, width).
 
     Raises `InputError` naming the file, and the line and the column where there is one, for whatever is
     malformed; a column that is in none or several groups, or that does not exist, is named too.
     """
     return CsvTable(
-        path, label, clients, groups, categories, scales or {}, drop, test, separator, classes, buckets
+        path, label, clients, groups, categories, scales or {}, drop, test, separator, classes, buckets, task
     ).load()
 
 
@@ -497,8 +507,13 @@ class CsvTable:
     separator: str
     classes: Sequence[str] | None = None
     buckets: int = 16
+    task: TaskName = "classification"
 
     def __post_init__(self) -> None:
+        if self.task not in TASKS:
+            raise InputError(f"use {' or '.join(TASKS)}", "task", self.task)
+        if self.task == "regression" and self.classes:
+            raise InputError(": leave them out where ‹task› is regression: the label is a number", "classes")
         separator = self.layout.separator
         if len(separator) != 1 or separator in '" \r\n':
             raise InputError("use one character such as ',' or ';', or tab", "separator", separator)
@@ -565,7 +580,7 @@ class CsvTable:
             if "" in table.labels:
                 line = table.lines[table.labels.index("")]
                 raise InputError(f"{table.path}: line {line}, column {self.label!r}: is empty; use a label")
-        numbers = _classes(first, self.label, {cell for table in tables for cell in table.labels}, self.classes)
+        numbers, values = self._labels(tables)
         parts = [table.records(held, numbers) for table in tables]
         train, rest = parts if len(parts) == 2 else split_records(parts[0], seed=1)
         numeric = [column.name for column in columns if isinstance(column, NumberColumn)]
@@ -576,14 +591,32 @@ class CsvTable:
             name=f"csv:{first.name}",
             train=train,
             test=rest,
-            classes=len(numbers),
+            classes=len(numbers) if values is None else len(values),
             partition=f"{len(held)} clients, columns: {'; '.join(map(', '.join, held))}",
             digests={f"{option}/{path.name}": file_digest(path) for option, path in named_files},
             notes=(f"used as they are, for want of a scaling constant: {plain}",) if plain else (),
             hints=hints_of(tables[0].identifiers, largest, self.scales),
-            fitted=() if self.classes else (f"the set of classes was read off the label column {self.label!r}",),
+            fitted=()
+            if self.classes or values is not None
+            else (f"the set of classes was read off the label column {self.label!r}",),
             variables=variables_of(held, columns),
+            values=values,
         )
+
+    def _labels(self, tables: Sequence[EncodedTable]) -> tuple[dict[str, int], FloatArray | None]:
+        """Return the class of each label cell, and where the target is a number what classes stand for."""
+        cells = {cell for table in tables for cell in table.labels}
+        if self.task == "classification":
+            return _classes(self.sources[0], self.label, cells, self.classes), None
+        numbers = [table.numbers(self.label) for table in tables]
+        with reading(self.sources[0]):
+            values = distinct_numbers(np.concatenate(numbers))
+        of_cells = {
+            cell: int(place)
+            for table, own in zip(tables, numbers, strict=True)
+            for cell, place in zip(table.labels, np.searchsorted(values, own), strict=True)
+        }
+        return of_cells, values
 
     def features(self) -> list[str]:
         """Return the columns but the label and those that are dropped."""
@@ -647,9 +680,10 @@ def _classes(path: Path, label: str, cells: set[str], classes: Sequence[str] | N
     count = len(set(names))
     if not 2 <= count == len(names) <= MOST_CLASSES:
         values = "value" if count == 1 else "values"
-        raise InputError(
-            f"{path}: label column {label!r} has {count} distinct {values}; use 2 to {MOST_CLASSES}, one a class"
-        )
+        right = f"use 2 to {MOST_CLASSES}, one a class"
+        if count > MOST_CLASSES:
+            right += ", or ‹task› regression where the label is a number"
+        raise InputError(f"{path}: label column {label!r} has {count} distinct {values}; {right}")
     return {name: number for number, name in enumerate(names)}
 
 

@@ -8,7 +8,7 @@ Train and test parts, where a source has none, are fixed by the number of record
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -180,6 +180,22 @@ def check_array(name: str, array: Array, *dtypes: type[np.generic]) -> None:
 def array_digest(array: Array) -> str:
     """Return the SHA-256 of the bytes of `array`, in hexadecimal digits."""
     return hashlib.sha256(array.tobytes()).hexdigest()
+
+
+TaskName = Literal["classification", "regression"]
+TASKS: tuple[TaskName, ...] = get_args(TaskName)
+"""What labels are: classes, or numbers that are ordered or continuous."""
+
+
+def distinct_numbers(numbers: npt.ArrayLike) -> FloatArray:
+    """Return the different numbers in `numbers`, increasing; `InputError` unless all are finite and two differ."""
+    flat = np.asarray(numbers).ravel()
+    if not np.isfinite(flat).all():
+        raise InputError("labels hold nan or inf; use finite numbers")
+    values = np.unique(flat.astype(np.float32))
+    if len(values) == 1:
+        raise InputError(f"labels are all {flat[0]}; use two different numbers at least")
+    return values
 
 
 Blocks = tuple[Array, ...]

@@ -4,14 +4,14 @@ A pilot is a few trainings of a seed of their own, from which nothing but the ch
 other trainings, is of one attack by one client, and owes nothing to having been the largest of many.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import TypeVar
 
 from attacks import ATTACKS, AttackSpec, attack_named
 from attacks.core.run import continuous
-from attacks.core.setting import ALONE, AttackSetting, abilities
+from attacks.core.setting import ALONE, AttackSetting, Together, abilities
 from attacks.core.spec import DoesNotApply
 
 from ..base.errors import InputError
@@ -93,7 +93,8 @@ def worst_client(
     settings = possible(spec, setting)
     if len(settings) == 1 or not setting.method.capabilities.repeatable:
         return settings[0], []
-    tried = [_piloted(spec, alone, reporter, store) for alone in settings]
+    together = _pilots_of(spec, settings)
+    tried = [_piloted(spec, alone, reporter, store, together) for alone in settings]
     best, _ = max(zip(settings, tried, strict=True), key=lambda pair: _above_chance(pair[1]))
     return best, tried
 
@@ -133,9 +134,10 @@ def strongest(
         if why is not None:
             tried.append(_tried(spec, setting, reason=why))
             continue
+        together = _pilots_of(spec, settings)
         for alone in settings:
             try:
-                pilot = _piloted(spec, alone, reporter, store)
+                pilot = _piloted(spec, alone, reporter, store, together)
             except DoesNotApply as error:
                 tried.append(_tried(spec, alone, reason=error.words))
                 continue
@@ -173,7 +175,14 @@ def once(store: Store | None, name: str, kind: type[T], work: Callable[[], T], *
     return work() if store is None else store.once(name, kind, work, again=again)
 
 
-def _piloted(spec: AttackSpec, setting: AttackSetting, reporter: Reporter, store: Store | None) -> Tried:
+def _pilots_of(spec: AttackSpec, settings: Sequence[AttackSetting]) -> Together:
+    """Return the pilots of several clients, which train once where all of them follow the protocol."""
+    return Together(tuple(pilot_of(spec, alone) for alone in settings))
+
+
+def _piloted(
+    spec: AttackSpec, setting: AttackSetting, reporter: Reporter, store: Store | None, together: Together
+) -> Tried:
     """Return what a pilot finds: an attack on a few trainings of a seed of their own, without its controls.
 
     Raises `DoesNotApply` where it cannot be mounted.
@@ -184,7 +193,7 @@ def _piloted(spec: AttackSpec, setting: AttackSetting, reporter: Reporter, store
         who = f"client {setting.client}" if setting.adversary in ALONE else setting.adversary
         who += "" if target is None else f" on client {target}"
         stage = reporter(f"trial run of {spec.name}, {who}", spec.setup.rounds(spec, alone))
-        outcome = spec.mount(replace(alone, progress=continuous(stage)))
+        outcome = spec.mount(replace(alone, progress=continuous(stage), together=together))
         return _tried(
             spec,
             setting,

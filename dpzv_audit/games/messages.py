@@ -6,7 +6,7 @@ of the same pass over the data (after Li et al., ICLR 2022, who compare directio
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from typing import NamedTuple
@@ -14,16 +14,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from attacks.core.equations import solved_sums
 from attacks.label.groups import Nodes
 from mechanisms.core.channel import SERVER, Message, View
 
-from ..systems.messages import GROUPS
+from ..systems.messages import GROUPS, OF_A_BATCH, SUMS
 from .arrays import Floats
 from .scalars import gradient_estimates
 
 Ids = NDArray[np.int64]
 
-READ = ("embeddings", "gradient", "batch-gradient", "prediction", "scalar", "losses", GROUPS)
+READ = ("embeddings", "gradient", OF_A_BATCH, SUMS, "prediction", "scalar", "losses", GROUPS)
 """Kinds of messages whose numbers mean what a score takes them for; of other kinds it does not know what they hold."""
 BLOCKS = 4
 """Parts of a training, by passes over the data, about each of which a record has numbers of its own."""
@@ -35,6 +36,8 @@ VOTES = ((0.25, 1.0), (0.5, 0.3), (0.5, 3.0), (1.0, 1.0))
 """Powers of nodes' sizes and penalties with which records of given labels vote on those that share nodes with them."""
 NUMBERS = 10 * BLOCKS + 1
 """Numbers of a record from messages of any other kind."""
+SOLVED = "rows solved from"
+"""Kind, and beginning of the name, of what each record adds to sums."""
 ESTIMATES = "gradients estimated by scalars"
 """Kind, and beginning of the name, of what scalars say of each record."""
 _TINY = 1e-30
@@ -74,13 +77,16 @@ class Heard:
     first: tuple[Ids, Floats]
 
 
-def heard_in(view: View, public: PublicLabels, classes: int) -> dict[str, Heard]:
+def heard_in(
+    view: View, public: PublicLabels, classes: int, features: Mapping[int, Floats] | None = None
+) -> dict[str, Heard]:
     """Return what the messages of a view of one training say, by their kind and parties.
 
     Messages without ids are about no record. One row for several ids, as of a batch's loss, is one about each of them.
     What several clients hear in one round about the same records is read as sums and differences too: noise that they
     share cancels there. All that says who shares a node is read together. Scalars that answer two embeddings of a batch
-    are read as estimates of its records' gradients.
+    are read as estimates of its records' gradients. Sums over sets of records, such as the gradient of a batch, are
+    solved for what each record adds, by the `features` (N, d) of clients where that is the gradient of a linear model.
     """
     by_name: dict[str, list[_NamedMessage]] = {}
     for message in view.messages:
@@ -92,6 +98,11 @@ def heard_in(view: View, public: PublicLabels, classes: int) -> dict[str, Heard]
     heard = {name: _heard(messages, public, classes) for name, messages in by_name.items()}
     for name, rows in gradient_estimates(view, partial(_expected_labels, public, classes)):
         heard[f"{ESTIMATES} {name}"] = _estimated(rows, public, classes)
+    records = np.arange(len(public.given))
+    outputs = (1, classes) if public.values is None else (1,)
+    for name, rows in solved_sums(view, len(records), outputs, features or {}):
+        added = _heard([_NamedMessage(SOLVED, records, rows)], public, classes)
+        heard[f"{SOLVED} {name}"] = replace(added, raw=np.zeros((len(records), 0)))
     groups = [message for message in view.messages if message.kind == GROUPS]
     return {**heard, GROUPS: _grouped(groups, public, classes)} if groups else heard
 

@@ -33,7 +33,10 @@ from mechanisms.core.context import ClientTurn, Deployment, Plan, RunContext, Tr
 from mechanisms.core.federation import Federation
 from mechanisms.core.method import Run, federation_of
 from mechanisms.core.replicas import Evaluator, ParameterStack
+from mechanisms.core.rounds import Turn
 from mechanisms.core.scalars import NoisedScalars, ScalarConfig
+from mechanisms.core.streams import Batch
+from mechanisms.methods.dpzv import DPZVRun
 
 from ..base.errors import InputError
 from ..base.seeds import Purpose, stream
@@ -269,12 +272,61 @@ class RealTrials:
                 f"the worst-case canary makes a loss difference of {reached:.3g} where the clip saturates at "
                 f"{needed:.3g}; use more hidden units or a smaller clip or smoothing"
             )
+        if noised is None and self._rounds_alike(run, canaries):
+            self._play_alike(run, canaries)
+            # The server never moves: what saturates it once does so in every round.
+            return run, all(canary.saturates(fed, m, config) for m, canary in canaries.items())
         saturated = True
         for done in range(1, len(self.plan.active) + 1):
             run.step()
             if done % fed.steps_per_pass == 0:
                 saturated = saturated and all(c.saturates(fed, m, config) for m, c in canaries.items())
         return run, saturated
+
+    def _rounds_alike(self, run: Run, canaries: "Mapping[int, CanaryClient]") -> bool:
+        """Return whether all rounds of a client with the canary are one, but for noise, and all others another.
+
+        That is where DPZV's own server only sums, so that nothing moves, and for other records clients send zeros.
+        """
+        config = self.game.config
+        still = type(run) is DPZVRun and run.federation.server_parameters.flat.shape[1] == 0
+        aimed = self.game.canary == "worst-case" and self.game.others == "zero"
+        counts = config.participation_cap is None and not config.distinct_ids and config.sampler != "poisson"
+        return still and aimed and counts and not any(canary.several for canary in canaries.values())
+
+    def _play_alike(self, run: Run, canaries: "Mapping[int, CanaryClient]") -> None:
+        """Train where rounds are alike: the loss difference of the canary is computed once a client, by the run itself.
+
+        Batches, noise and messages are those of the rounds themselves. A client that nobody looks at draws no batch.
+        """
+        assert isinstance(run, DPZVRun)
+        fed = run.federation
+        differences = {number: self._difference(run, canary, number) for number, canary in canaries.items()}
+        seen = self.recorder().view.adversary.clients
+        nothing = torch.zeros(fed.stack, 1, dtype=fed.dtype, device=fed.device)
+        for number in self.plan.active:
+            if number in seen:
+                client = fed.clients[number - 1]
+                own_round = client.rounds
+                batch = client.next_batch(canaries[number].first_pass_repeats, fed.steps_per_pass)
+                held = (batch.ids == CANARY).any(1, keepdim=True)
+                scalar = run.noised(differences[number] * held, None)
+                run.send_down(Turn((number,), (), own_round, batch, {}), "scalar", {number: scalar})
+            else:
+                run.noised(nothing.clone(), None)
+            run.round += 1
+
+    def _difference(self, run: DPZVRun, canary: "CanaryClient", number: int) -> Tensor:
+        """Return the loss difference (K, 1) of the canary in a round of a client; those of other records are 0."""
+        fed = run.federation
+        ids = torch.arange(fed.config.batch_size, device=fed.device).repeat(fed.stack, 1)
+        first = torch.arange(fed.stack, device=fed.device).unsqueeze(1) * fed.records
+        batch = Batch(ids, (ids + first).flatten())
+        shape = (fed.stack, 2, fed.config.batch_size, fed.width)
+        pair = canary.uploads(ClientTurn(0, number, 0, batch, shape, fed.dtype, fed.device))
+        differences = run.differences(batch, {number: pair})[1]
+        assert not differences[:, 1:].any()
+        return differences[:, :1]
 
     def _scored(self, view: View, run: Run) -> Arrays:
         game = self.game
@@ -423,6 +475,11 @@ class CanaryClient:
         self.first_pass_repeats = first_pass_repeats
         self._records = torch.tensor(records, dtype=torch.int64)
         self._others = others
+
+    @property
+    def several(self) -> bool:
+        """Return whether there is more than one canary."""
+        return len(self._records) > 1
 
     def aim(self, candidates: Tensor, differences: Tensor, labels: Tensor) -> None:
         """Choose what to send, with knowledge of the server's start and of the other records: a worst-case record.

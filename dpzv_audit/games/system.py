@@ -107,7 +107,10 @@ class SystemGame:
         """Train on the labels that the coins of training `number` decide, and return what its messages say."""
         public, coins = self.dealt(number)
         view = self.trained(number, public, coins)
-        heard = heard_in(view, public, self.training.dataset.classes)
+        data = self.training.dataset
+        own = {m: data.train.features[m - 1].reshape(len(data.train), -1) for m in view.adversary.clients}
+        features = {m: block.astype(float) for m, block in own.items() if block.dtype == np.float32}
+        heard = heard_in(view, public, data.classes, features)
         return Played(heard, public.given < 0, coins, numbers_in(view))
 
     def trained(self, number: int, public: PublicLabels, coins: Ids) -> View:

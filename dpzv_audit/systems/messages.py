@@ -23,6 +23,8 @@ UPLOADS = ("table", "embeddings")
 """Kinds of messages to the server that hold what a client makes of its features."""
 OF_A_BATCH = "batch-gradient"
 """Kind of messages that hold one gradient of all records of a batch, whose ids they have."""
+SUMS = "sums"
+"""Kind of messages that hold one sum over a set of records, whose ids they have."""
 MASKED = "masked"
 """Kind of uploads that the server can read in sum alone, as under secure aggregation."""
 
@@ -35,7 +37,7 @@ class Sent(NamedTuple):
         sender: Party number (0 is the server).
         receiver: Party number.
         kind: What it is: `embeddings`, `gradient`, `prediction`, `groups`, `scalar`, `losses`, `batch-gradient`,
-            `masked`, or a word of the system's own.
+            `sums`, `masked`, or a word of the system's own.
         tensor: Name of the numbers that travelled.
         ids: Name of the ids (B,) of its records, by row; "" where it is about none.
     """

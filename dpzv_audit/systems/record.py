@@ -321,9 +321,10 @@ class Recorder:
             sender: Party number (0 is the server, clients are 1 to M).
             receiver: Party number.
             kind: `embeddings`, `gradient`, `prediction` and `groups` have a row for each record, so they need `ids`;
-                `scalar`, `losses`, `batch-gradient` (one of all records of a batch), `masked` (uploads that the server
-                reads in sum alone), or any other word of small letters, digits and dashes. `groups` say who shares a
-                node of a tree: the number of each record's node, (B,) or a column per tree, -1 for none.
+                `scalar`, `losses`, `batch-gradient` (one of all records of a batch), `sums` (one over a set of
+                records), `masked` (uploads that the server reads in sum alone), or any other word of small letters,
+                digits and dashes. `groups` say who shares a node of a tree: the number of each record's node, (B,) or
+                a column per tree, -1 for none.
             tensor: Numbers of any shape.
             ids: Ids (B,) of the records by row of the tensor.
         """

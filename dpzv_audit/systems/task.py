@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ..base.errors import InputError
 from ..data.vertical import (
+    TASKS,
     FeatureArray,
     FloatArray,
     LabelArray,
@@ -16,6 +17,7 @@ from ..data.vertical import (
     VerticalDataset,
     array_digest,
     check_array,
+    distinct_numbers,
     split_records,
 )
 
@@ -105,7 +107,6 @@ class Task:
 
 KEYS = ("features", "labels", "test_features", "test_labels", "classes", "task")
 """Keys of a dictionary of arrays; the test part may be left out, the classes, and the task."""
-TASKS = ("classification", "regression")
 
 
 def dataset_of(answer: object, name: str) -> VerticalDataset:
@@ -161,15 +162,10 @@ def _values(task: object, *labels: Any) -> FloatArray | None:
     whole = numbers.dtype.kind in "iub"
     if task == "classification" or (task is None and (whole or numbers.dtype.kind != "f")):
         return None
-    if not np.isfinite(numbers).all():
-        raise InputError("labels hold nan or inf; use finite numbers")
     if task is None and (numbers == np.round(numbers)).all():
         rule = 'use whole numbers of an integer type for classes, or add "task": "regression"'
         raise InputError(f"labels are {numbers.dtype}; {rule}")
-    values = np.unique(numbers.astype(np.float32))
-    if len(values) == 1:
-        raise InputError(f"labels are all {numbers[0]}; use two different numbers at least")
-    return values
+    return distinct_numbers(numbers)
 
 
 def _records(features: Any, labels: Any) -> Records:

@@ -40,7 +40,9 @@ Positive = Annotated[float, Field(gt=0)]
 Delta = Annotated[float, Field(gt=0, lt=1), AfterValidator(accounted_delta)]
 Smoothing = Annotated[Positive, Field(description="Smoothing parameter, mu.")]
 Bits = Literal[1, 2, 4, 8]
-ClientModel = Literal["auto", "mlp", "strip-cnn", "patch-cnn", "resnet18", "resnet18-stem", "tokens", "transformer"]
+ClientModel = Literal[
+    "auto", "mlp", "strip-cnn", "patch-cnn", "resnet18", "resnet18-stem", "tokens", "transformer", "transformer-stem"
+]
 ForwardBits = Annotated[Bits | None, Field(description="Bits per value of the embeddings sent up; 32 if not given.")]
 
 
@@ -77,6 +79,12 @@ class TrainingConfig(BaseModel):
     """The clients' model; by default what fits the features."""
     transformer: Annotated[str, Field(min_length=1, max_length=limits.LONGEST_TEXT)] | None = None
     """Folder or hub name of a pre-trained transformer for token ids."""
+    frozen_blocks: int | None = Field(None, ge=0, le=limits.MOST_BLOCKS)
+    """Blocks of a client's transformer that stay as pre-trained, with its embeddings; not given: all are trained."""
+    client_blocks: int = Field(0, ge=0, le=limits.MOST_BLOCKS)
+    """Blocks that clients hold above the embeddings with client_model transformer-stem; the server has the rest."""
+    half_precision: bool = False
+    """Products inside a transformer in bfloat16; parameters and messages stay in single precision."""
     sampler: SamplerName = "shuffled"
     """How a client draws its batches."""
     sample_rate: Annotated[float, Field(ge=1e-9, le=1)] | None = None
@@ -110,11 +118,7 @@ class TrainingConfig(BaseModel):
         for name, why in self.unused.items():
             other = getattr(self, name) != type(self).model_fields[name].default
             yield other, f"{name} does not apply: {why}"
-        named = self.transformer is not None
-        kind = self.client_model
-        needs = "client_model transformer needs transformer: a folder, or a name on the Hugging Face hub"
-        yield kind == "transformer" and not named, needs
-        yield named and kind not in ("auto", "transformer"), f"transformer needs client_model transformer, not {kind}"
+        yield from self._of_transformers()
         public = self.sample_rate is not None and self.sampler != "poisson"
         rate = f"sample_rate is {self.sample_rate} with sampler {self.sampler}"
         yield public, f"{rate}; leave it out, or sampler poisson"
@@ -126,6 +130,26 @@ class TrainingConfig(BaseModel):
             if defence.place == "embedding":
                 padded = f"use sampler shuffled or uniform with defence {defence.name}: batches of one size are read"
                 yield self.sampler == "poisson", padded
+
+    def _of_transformers(self) -> Iterator[tuple[bool, str]]:
+        """Yield the rules of `contradictions` on transformers."""
+        named = self.transformer is not None
+        kind = self.client_model
+        needs = f"client_model {kind} needs transformer: a folder, or a name on the Hugging Face hub"
+        yield kind.startswith("transformer") and not named, needs
+        other = f"transformer needs client_model transformer or transformer-stem, not {kind}"
+        yield named and kind not in ("auto", "transformer", "transformer-stem"), other
+        stem = kind == "transformer-stem"
+        whole = f"use another client_model than {kind} without a top model: the server has the rest"
+        yield stem and not self.top_model, whole
+        yield self.client_blocks > 0 and not stem, "client_blocks needs client_model transformer-stem"
+        for name in ("frozen_blocks", "half_precision"):
+            chosen = getattr(self, name) != TrainingConfig.model_fields[name].default
+            yield chosen and not named, f"{name} needs transformer: a folder, or a name on the Hugging Face hub"
+        still = stem and self.frozen_blocks is not None and self.frozen_blocks >= self.client_blocks
+        fewer = f"use fewer than client_blocks, {self.client_blocks}: clients learn the others"
+        yield still, f"frozen_blocks is {self.frozen_blocks}; {fewer}"
+        yield self.half_precision and self.dtype == "float64", "half_precision needs dtype float32"
 
     def steps_per_pass(self, records: int) -> int:
         """Return the rounds of an epoch: floor(D/B), or floor(1/Q) where the sampling rate Q is public.

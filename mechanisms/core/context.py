@@ -50,6 +50,8 @@ class RunContext:
         released: Maps a round's noised scalars (K,) to what goes out instead.
         channel: What the run sends its messages on; None: one of its own, which shows them to `observers`.
         progress: Hears of rounds within what is one step for the rest: a whole training of a system.
+        enough: Own rounds, by client, after which the models are of no use to the caller: a training ends with the
+            epoch in which all these clients have had so many.
     """
 
     seed: int
@@ -64,6 +66,7 @@ class RunContext:
     released: Callable[[Tensor], Tensor] | None = None
     channel: Channel | None = None
     progress: Callable[[int], None] | None = None
+    enough: Mapping[int, int] = field(default_factory=dict)
 
     def streams(self, dtype: torch.dtype) -> Streams:
         """Return where these replicas draw numbers of `dtype` that are public, or as secret as batches are."""

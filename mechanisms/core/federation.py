@@ -15,7 +15,8 @@ from dpzv_audit.base.seeds import Purpose
 from .channel import SERVER, Channel, Message, quantised
 from .config import TrainingConfig, check_sizes, rounds_of
 from .context import ClientBehaviour, ClientTurn, GradientBehaviour, RunContext, TrainedStack, TrainingData, dtype_of
-from .models import Architecture, TransformerModel, default_architectures
+from .models import Architecture, default_architectures
+from .pretrained import TransformerModel
 from .replicas import (
     Evaluator,
     MomentumSGD,
@@ -100,7 +101,9 @@ class Federation:
         starts = range(0, len(self.clients) * self.width, self.width)
         self.slots = tuple(slice(start, start + self.width) for start in starts)
         self.server = server_of(server_model, config, clients=len(self.clients), stack=self.stack, device=self.device)
-        self.server_parameters = ParameterStack.initial(self.server.layout, self.streams, party=SERVER)
+        self.server_parameters = ParameterStack.initial(
+            self.server.layout, self.streams, party=SERVER, pretrained=pretrained(server_model)
+        )
         self.optimizers = [
             MomentumSGD(self.server_parameters, config.server_rate, config.server_momentum),
             *(MomentumSGD(client.parameters, config.client_rate, config.momentum) for client in self.clients),
@@ -344,6 +347,6 @@ def logits_of(
     return server.forward(trained.server, rows)
 
 
-def pretrained(model: Architecture) -> Mapping[str, Tensor]:
+def pretrained(model: Architecture | None) -> Mapping[str, Tensor]:
     """Return parameters of `model` by name that do not start at random."""
     return model.pretrained() if isinstance(model, TransformerModel) else {}

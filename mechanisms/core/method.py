@@ -30,6 +30,9 @@ _BLANK = {
     "hidden": 2,
     "client_model": "auto",
     "transformer": None,
+    "frozen_blocks": None,
+    "client_blocks": 0,
+    "half_precision": False,
     "shift": 0,
     "defences": (),
 }

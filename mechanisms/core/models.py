@@ -3,9 +3,8 @@
 import copy
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -15,11 +14,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpzv_audit.base.errors import InputError
-from dpzv_audit.data.text import read_pretrained
 
 from .config import ClientModel, TrainingConfig
 from .fixed import fixed_map
 from .patches import FeatureKind, PatchFeatures, Shape, kind_for, regions_of
+from .pretrained import TransformerModel, client_transformer, server_transformer
 
 GROUPS = 8
 """Channel groups of group norm. Batch norm would mix the records of a batch: one record would move every loss."""
@@ -110,72 +109,6 @@ class TokenBag(nn.Module):
         total = (self.tokens(ids) * present).sum(1)
         outputs: Tensor = self.head(torch.relu(total / present.sum(1).clamp(min=1.0).sqrt()))
         return outputs
-
-
-class TransformerEncoder(nn.Module):
-    """Token ids (n, length) to embeddings (n, outputs): last hidden states, their mean over tokens, a linear layer."""
-
-    def __init__(self, encoder: nn.Module, outputs: int) -> None:
-        super().__init__()
-        config: Any = encoder.config
-        self.encoder = encoder
-        self.head = nn.Linear(config.hidden_size, outputs)
-        self._padding = config.pad_token_id or 0
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """Map (n, length) to (n, outputs); padding does not count, and a run of padding alone is read as one token."""
-        present = ids != self._padding
-        # The end of a short text is padding alone, and attention to nothing is no number.
-        first = torch.arange(ids.shape[1], device=ids.device) == 0
-        attended = present | (first & ~present.any(1, keepdim=True))
-        hidden: Tensor = self.encoder(input_ids=ids, attention_mask=attended.long()).last_hidden_state
-        weights = attended.unsqueeze(2).to(hidden.dtype)
-        outputs: Tensor = self.head((hidden * weights).sum(1) / weights.sum(1))
-        return outputs
-
-
-@lru_cache(maxsize=2)
-def _encoder(source: str) -> nn.Module:
-    """Return the pre-trained encoder of `source`, read once; without a pooler, which the mean takes no part of."""
-    # Read on the CPU even where a caller only wants shapes.
-    with torch.device("cpu"):
-        encoder: nn.Module = read_pretrained("AutoModel", source, use_safetensors=True, dtype=torch.float32)
-    if "pooler" in encoder._modules:
-        encoder._modules["pooler"] = None
-    return encoder.eval()
-
-
-@dataclass(frozen=True)
-class TransformerModel:
-    """A pre-trained transformer (a folder, or a name on the Hugging Face hub) with a linear layer to the embedding."""
-
-    source: str
-    embedding: int
-
-    @staticmethod
-    def for_tokens(source: str, embedding: int, *, vocabulary: int, length: int) -> "TransformerModel":
-        """Return the model for runs of `length` ids below `vocabulary`; `InputError` where no encoder takes them."""
-        config: Any = _encoder(source).config
-        if vocabulary > config.vocab_size:
-            raise InputError(
-                f" with {config.vocab_size} token ids, the data has {vocabulary}; "
-                "read it with the transformer's own tokenizer",
-                "transformer",
-                source,
-            )
-        most = getattr(config, "max_position_embeddings", None)
-        if most is not None and length > most:
-            raise InputError(f" for at most {most} tokens, a client's run has {length}", "transformer", source)
-        return TransformerModel(source, embedding)
-
-    def module(self) -> nn.Module:
-        """Return the model as a torch module, in evaluation mode: dropout would be noise that nobody accounts for."""
-        return TransformerEncoder(copy.deepcopy(_encoder(self.source)), self.embedding).eval()
-
-    def pretrained(self) -> Mapping[str, Tensor]:
-        """Return parameters by name that do not start at random."""
-        named = _encoder(self.source).named_parameters()
-        return {f"encoder.{name}": value.detach() for name, value in named}
 
 
 Layout = tuple[tuple[str, tuple[int, ...]], ...]
@@ -328,7 +261,7 @@ def default_architectures(
 ) -> tuple[tuple[Architecture, ...], Architecture | None]:
     """Return client models of `config` for feature blocks of the given `shapes`, and the server's model.
 
-    `resnet18-stem` gives the server the rest of the network and no other top model.
+    `resnet18-stem` and `transformer-stem` give the server the rest of the network and no other top model.
 
     By default flat blocks get one linear layer (with ReLU under a top model), images of fewer than 16 rows a two-layer
     CNN, larger ones a four-layer CNN, and token ids (`vocabulary` given) a bag of embeddings, or the pre-trained
@@ -343,6 +276,9 @@ def default_architectures(
     clients = tuple(_client_model(config, shape, width, vocabulary) for shape in shapes)
     if config.client_model == "resnet18-stem":
         return clients, _rest_of_resnet(shapes, width, classes)
+    if config.client_model == "transformer-stem":
+        assert config.transformer is not None
+        return clients, server_transformer(config, config.transformer, classes)
     if not config.top_model:
         return clients, None
     hidden = () if config.linear_head else (config.hidden,)
@@ -373,11 +309,12 @@ def _client_model(config: TrainingConfig, shape: Shape, width: int, vocabulary: 
     kind = config.client_model
     if kind == "auto":
         kind = _fitting(config, shape, vocabulary)
-    if kind in ("tokens", "transformer"):
+    if kind in ("tokens", "transformer", "transformer-stem"):
         if vocabulary is None:
             raise InputError("use another: the features are not token ids", "client_model", kind)
-        if kind == "transformer" and config.transformer is not None:
-            return TransformerModel.for_tokens(config.transformer, width, vocabulary=vocabulary, length=shape[0])
+        if kind != "tokens" and config.transformer is not None:
+            outputs = width if kind == "transformer" else None
+            return client_transformer(config, config.transformer, outputs, vocabulary=vocabulary, length=shape[0])
         return Network(TokenBag, (vocabulary, width))
     if kind == "mlp":
         return MLP((math.prod(shape), width), final_relu=config.top_model)

@@ -21,8 +21,9 @@ from dpzv_audit.base.seeds import Purpose
 from dpzv_audit.data.files import check_memory
 
 from .config import TrainingConfig
-from .models import MLP, Architecture, Layout, TransformerModel, dimension, initial_parameters, layout_of
+from .models import MLP, Architecture, Layout, dimension, initial_parameters, layout_of
 from .noise import Grid, norms_of, outer_steps, summed_products, truncated_steps, unit_steps
+from .pretrained import TransformerModel
 from .secret import generator
 from .streams import Directions, Streams
 

@@ -15,7 +15,7 @@ from .channel import Observer
 from .config import TrainingConfig, rounds_of
 from .context import Deployment, RunContext, TrainedStack, TrainingData, dtype_of
 from .federation import architectures_of
-from .method import MethodSpec, Run
+from .method import MethodSpec, Run, federation_of
 from .models import dimension, layout_of
 from .secret import SAMPLING, SecretBits
 
@@ -180,9 +180,17 @@ def train(
         secrets.renew(run.round, context.device)
         if context.progress is not None:
             context.progress(run.round)
+        if context.enough and _had_enough(run, context):
+            break
     trained = run.federation.finish(run.round, history)
     drawn = frozenset() if secrets.sampling is None else frozenset(secrets.sampling.drawn)
     return replace(trained, secret_noise=bool(secrets.noise and secrets.noise.drawn), secret_draws=drawn)
+
+
+def _had_enough(run: Run, context: RunContext) -> bool:
+    """Return whether the clients have had as many rounds as the caller has a use for."""
+    clients = federation_of(run).clients
+    return all(clients[number - 1].rounds >= own for number, own in context.enough.items())
 
 
 def train_in_stacks(

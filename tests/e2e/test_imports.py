@@ -32,6 +32,7 @@ def python(tool, code, **options):
         "from dpzv_audit.cli import main; assert main(['--help']) == 0",
         "from dpzv_audit.cli import main; assert main(['attack', '--help']) == 0",
         "from dpzv_audit.cli import main; assert main(['list', 'adversaries']) == 0",
+        "from dpzv_audit.data import load; load('digits')",
     ],
 )
 def test_nothing_heavy_is_loaded(tool, tmp_path, code):

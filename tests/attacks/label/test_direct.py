@@ -10,7 +10,7 @@ import torch
 from attacks import attack_named
 from attacks.core.metrics import rate_limits
 from attacks.core.queries import QueryingClient
-from attacks.core.run import public_knowledge
+from attacks.core.run import attacked_run, public_knowledge
 from attacks.core.spec import LabelGuesses
 from attacks.label.direct import infer
 from attacks.label.mount import correctness, label_measures
@@ -384,3 +384,24 @@ def test_what_is_found_is_among_the_likeliest_where_scores_are_equal(levels):
 def test_too_few_rounds_for_the_queries_are_one_line(method):
     with refused("fewer than the 100 queries of one batch"):
         mounted(method, queries=100)
+
+
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [("dpzv", {}), ("dpzv", {"queries": 2}), ("dpzv", {"adversary": "eavesdropper"}), ("vafl", {"clients": (2,)})],
+)
+def test_a_control_stops_after_the_first_pass_and_finds_the_same(method, more):
+    """Three clients, whose first pass has six batches each: 18 rounds of 36, and all with two queries a batch."""
+    whole = replace(DIRECT, needs=replace(DIRECT.needs, first_pass=False))
+    outcome, in_full = (
+        spec.mount(small_setting(spec, method, with_positive=False, **more)) for spec in (DIRECT, whole)
+    )
+    assert outcome.controls == in_full.controls
+    assert (outcome.success, outcome.baselines) == (in_full.success, in_full.baselines)
+    assert np.array_equal(outcome.trained.correct, in_full.trained.correct)
+    if more.get("adversary") != "eavesdropper":  # whose guesses are about no record
+        assert outcome.game.on_one.tolist() == in_full.game.on_one.tolist()
+    setting = small_setting(DIRECT, method, **more)
+    rounds = [attacked_run(spec, setting, models=False).trained.rounds for spec in (DIRECT, whole)]
+    assert rounds == [18 * setting.queries, 36]
+    assert attacked_run(DIRECT, setting).trained.rounds == 36

@@ -1,6 +1,8 @@
 """A job in a process of its own, while the caller goes on: its answer, its error, its end."""
 
 import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -31,3 +33,32 @@ def test_who_leaves_the_block_does_not_wait_for_the_job():
     with pytest.raises(RuntimeError, match="mine"), alongside(time.sleep, 600):
         raise RuntimeError("mine")
     assert time.monotonic() - begun < 60
+
+
+MARKED = """
+import sys, threading
+from dpzv_audit.base.executor import alongside
+def marked():
+    return getattr(sys, "marked", "no")
+if __name__ == "__main__":
+    sys.marked = "yes"
+    over = threading.Event()
+    if sys.argv[1] == "threads":
+        threading.Thread(target=over.wait).start()
+    with alongside(marked) as answer:
+        print(answer())
+    over.set()
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="nothing is forked elsewhere")
+@pytest.mark.parametrize(("threads", "inherited"), [("alone", "yes"), ("threads", "no")])
+def test_a_process_of_one_thread_is_forked_and_another_is_not(tmp_path, threads, inherited):
+    """A fork has what this process has; of threads it would have none, and locks that these hold for ever."""
+    script = tmp_path / "marked.py"
+    script.write_text(MARKED)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, script, threads], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout.split() == [inherited]

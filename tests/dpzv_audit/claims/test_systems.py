@@ -381,6 +381,32 @@ def test_a_table_of_one_s_own_is_what_is_trained_on(folder):
     assert "scales" not in first.lines or first.claim.scales == table["scales"]
 
 
+def test_a_table_whose_label_is_a_number_is_attacked_and_claimed_about(folder, verified, cli):
+    """Each record's gradient tells its amount: a rank correlation of 1, and coins between two amounts."""
+    here, name = folder
+    amounts = "".join(f"{i % 40},{i % 7},{0.01 * (i * 37 % 200)}\n" for i in range(200))
+    (here / "claims.csv").write_text(f"age,region,amount\n{amounts}")
+    table = {"csv": "claims.csv", "label": "amount", "task": "regression"}
+    code, entries, _ = verified(attacked("amounts", f"{name}:train", **table), "--max-trials 40")
+    assert (code, entries["amounts"]["verdict"]) == (1, "refuted"), entries["amounts"]
+    sys.path.insert(0, str(here))
+    try:
+        options = f"--csv {here / 'claims.csv'} --label amount --task regression"
+        done = cli(f"attack --system {name}:train {options} --attack label_direction --trials 2 --json")
+    finally:
+        sys.path.remove(str(here))
+    assert done.json["metric"] == "rank correlation with the target"
+    assert done.json["success"]["value"] > 0.99
+
+
+def test_a_method_learns_no_numbers(folder):
+    here, _ = folder
+    keys = {"csv": "claims.csv", "label": "amount", "task": "regression"}
+    (here / "claims.toml").write_text(claim("noised", method="dpzv-sound", epsilon=1.0, **keys))
+    with refused("task is regression, and methods learn classes; use a system for a number"):
+        gate_of(here / "claims.toml")
+
+
 def test_evidence_is_of_the_code_and_of_the_table(folder):
     here, name = folder
     (here.parent / "customers.csv").write_text(TABLE)

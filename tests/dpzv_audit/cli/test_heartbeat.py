@@ -2,6 +2,7 @@
 
 import io
 import sys
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -132,3 +133,19 @@ def test_colour_that_is_forced_makes_no_terminal_of_a_pipe(monkeypatch):
     assert heartbeat.shows_bars(sys.stderr)
     monkeypatch.setenv("TERM", "dumb")
     assert not heartbeat.shows_bars(sys.stderr)
+
+
+def test_the_thread_ends_where_the_process_may_be_forked_and_beats_again_afterwards(monkeypatch):
+    def beats():
+        return [thread.name for thread in threading.enumerate()].count("heartbeat")
+
+    monkeypatch.setattr(heartbeat, "shows_bars", lambda stream: False)
+    with heartbeat.beating(quiet=False):
+        assert beats() == 1
+        with heartbeat.paused():
+            assert beats() == 0
+        assert beats() == 1
+    assert beats() == 0
+    with heartbeat.paused():
+        pass
+    assert beats() == 0

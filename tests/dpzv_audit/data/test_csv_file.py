@@ -169,3 +169,31 @@ def test_identifiers_and_raw_scales_get_a_hint(tmp_path):
     assert hint.startswith(f"numbers are used as they are, and {largest}. On scales so far from 1 clients")
     assert hint.endswith("(option scales, such as amount=1e+06)")
     assert hinted(tmp_path, {"amount": sparse // 10**4 - 50, **plain}) == []
+
+
+def test_labels_that_are_numbers(tmp_path):
+    path = write(tmp_path, label="{}.25")
+    data = load_csv(path, label="y", categories=["town"], task="regression")
+    np.testing.assert_array_equal(data.values, np.float32([0.25, 1.25, 2.25]))
+    assert (data.classes, data.fitted) == (3, ())
+    order = together(data, 0)[:, 0].astype(int)
+    np.testing.assert_array_equal(np.concatenate([data.train.labels, data.test.labels]), order % 3)
+    many = write(tmp_path, rows=3000, label="{}")
+    many.write_text("a,y\n" + "".join(f"{n % 7},{n}.5\n" for n in range(1500)))
+    assert "or task regression where the label is a number" in refusal(load_csv, many, label="y", clients=1)
+    assert load_csv(many, label="y", clients=1, task="regression").classes == 1500
+
+
+@pytest.mark.parametrize(
+    ("label", "options", "words"),
+    [
+        ("n{}", {}, "line 2, column 'y': 'n0' is not a number"),
+        ("inf", {}, "line 2, column 'y': 'inf' is not a finite number"),
+        ("7", {}, "labels are all 7.0; use two different numbers at least"),
+        ("{}", {"task": "ranking"}, "task is 'ranking'; use classification or regression"),
+        ("{}", {"classes": ["0", "1"]}, "classes: leave them out where task is regression: the label is a number"),
+    ],
+)
+def test_labels_that_are_no_numbers_are_one_line(label, options, words, tmp_path):
+    path = write(tmp_path, label=label)
+    assert words in refused(path, **{"task": "regression", **options})

@@ -5,6 +5,7 @@ import pytest
 from sklearn import datasets
 
 from dpzv_audit.data import load
+from dpzv_audit.data.spec import DataSpec
 from dpzv_audit.data.vertical import fixed_split
 
 from ...helpers.refusals import refused
@@ -43,6 +44,14 @@ def test_digests_are_those_of_the_embedded_arrays():
         "digits/images": "8f26b2bd9d135c256808f68f14fdabddde6d9c7f869ae419704b051f0f14b3b3",
         "digits/labels": "8ba4f891220f5e4c9c819638d1602d74b83618f167043c6da52a2a247841ddf0",
     }
+
+
+def test_digits_are_the_same_where_the_file_of_the_package_is_not_found(monkeypatch):
+    by_file = load("digits")
+    monkeypatch.setattr(DataSpec, "packaged", lambda spec, name: None)
+    by_package = load("digits")
+    assert by_package.fingerprint == by_file.fingerprint
+    assert by_package.digests == by_file.digests
 
 
 def test_registry_loads_by_name_and_suggests_the_nearest():

@@ -8,14 +8,16 @@ import pytest
 from scipy.stats import binom
 
 from attacks import ATTACKS, AttackOutcome, AttackSetting, attack_named
-from attacks.core.setting import COLLUDING
+from attacks.core import setting as setting_module
+from attacks.core.setting import COLLUDING, Together
 from attacks.core.spec import DoesNotApply, Needs, Setup
 from dpzv_audit.base.findings import STRONGEST, Interval
 from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.base.store import Store
 from dpzv_audit.claims import attack
 from dpzv_audit.data import load
-from dpzv_audit.evidence.choosing import PILOT, named, pilot_seed, possible, strongest, worst_client
+from dpzv_audit.evidence.bounding import silent
+from dpzv_audit.evidence.choosing import PILOT, _piloted, named, pilot_seed, possible, strongest, worst_client
 from dpzv_audit.evidence.gathering import Question, gather
 from mechanisms import METHODS
 
@@ -59,6 +61,23 @@ def test_the_worst_client_sees_the_middle_of_a_digit(setting):
     assert best.success > 2 * tried[0].success
     assert chosen.seed == setting.seed
     assert pilot_seed(setting.seed) != setting.seed
+
+
+@pytest.mark.parametrize(
+    ("name", "trainings"), [("label_scalar", 1), ("label_completion", 1), ("label_direct", 4)], ids=str
+)
+def test_clients_that_follow_the_protocol_look_at_one_training(setting, monkeypatch, name, trainings):
+    """A client of `label_direct` asks, so that each has a training of its own; what pilots find is the same."""
+    spec = attack_named(name)
+    few = replace(setting, config=setting.config.model_copy(update={"epochs": 8}))
+    trained = []
+    train = setting_module.train
+    monkeypatch.setattr(setting_module, "train", lambda *given: trained.append(given) or train(*given))
+    _, tried = worst_client(spec, few)
+    assert len(trained) == trainings
+    alone = [_piloted(spec, one, silent, None, Together(())) for one in possible(spec, few)]
+    assert tried == alone
+    assert len(trained) == trainings + 4
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,33 @@ VARIANTS = {
 }
 
 
+class Slowly(DPZVRun):
+    """The same in every round: what is not DPZV's own run is never cut short."""
+
+
+@pytest.mark.parametrize(
+    ("options", "game"),
+    [
+        ({}, {}),
+        ({"noise": "float"}, {"first_pass_repeats": 3}),
+        ({"sampler": "uniform"}, {"adversary": "eavesdropper"}),
+        ({"difference": "paper", "dtype": "float32"}, {"adversary": "release"}),
+        ({}, {"adversary": "colluding-clients", "neighbours": "zero-out"}),
+        ({"sigma": 0.0}, {"neighbours": "replace-record"}),
+    ],
+)
+def test_rounds_that_are_alike_give_the_scores_of_rounds_that_are_played(options, game, dataset, monkeypatch):
+    """A server that only sums never moves: the canary's loss difference is computed once, to the last bit."""
+    settings = Game(config=small(top_model=False, **options), **game)
+    slowly = replace(settings, method=replace(DPZV, run=Slowly))
+    played = RealTrials(slowly, dataset(), 3)(0, 4)
+    monkeypatch.setattr(DPZVRun, "step", None)
+    alike = RealTrials(settings, dataset(), 3)(0, 4)
+    assert alike.keys() == played.keys()
+    for name, rows in played.items():
+        np.testing.assert_array_equal(alike[name], rows)
+
+
 @pytest.fixture
 def both_worlds(play):
     """A function that plays one run in each world with one replica's randomness, without noise.

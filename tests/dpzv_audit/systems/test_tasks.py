@@ -268,6 +268,56 @@ def test_gradients_of_batches_of_a_linear_model_give_labels_while_it_has_more_fe
     assert found.controls["shuffled_labels"].value < found.chance + 0.1
 
 
+def gradients_of_embeddings(task, record, seed, *, epochs=20, batch=16):
+    """Two parties' networks under a server's top model; each gets one gradient a batch, at its mean embedding."""
+    torch.manual_seed(seed)
+    x, y = task.torch()
+    bottoms = [nn.Sequential(nn.Linear(block.shape[1], 16), nn.ReLU(), nn.Linear(16, 8)) for block in x]
+    top = nn.Linear(16, task.classes)
+    optimizer = torch.optim.SGD([p for model in (*bottoms, top) for p in model.parameters()], lr=0.1)
+    for number, ids in enumerate(ids for _ in range(epochs) for ids in torch.randperm(len(y)).split(batch)):
+        h = [bottom(block[ids]) for bottom, block in zip(bottoms, x, strict=True)]
+        for own in h:
+            own.retain_grad()
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(top(torch.cat(h, 1)), y[ids]).backward()
+        for client, own in enumerate(h, start=1):
+            record.sent(number, client, 0, "masked", np.zeros((len(ids), 1)), ids)
+            record.sent(number, 0, client, "batch-gradient", own.grad.mean(0), ids)
+        optimizer.step()
+
+
+def sums_by_bin(task, record, seed, *, leaks=True):
+    """The label sum of each of many bins of a client's features, as binning by weight of evidence shows it."""
+    rng = np.random.default_rng(seed)
+    labels = task.labels if leaks else np.random.default_rng((seed, task.labels.sum())).permutation(task.labels)
+    for number in range(400):
+        ids = np.flatnonzero(np.abs(task.features[0] @ rng.standard_normal(task.features[0].shape[1])) < 0.6)
+        record.sent(number, 0, 1, "sums", labels[ids].sum(), ids)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("training", "least"),
+    [
+        (logistic, 3.0),
+        (partial(logistic, batch=64, epochs=10), 3.0),
+        (gradients_of_embeddings, 2.0),
+        (sums_by_bin, 2.0),
+        (partial(sums_by_bin, leaks=False), 0.0),
+    ],
+)
+def test_the_game_solves_sums_over_sets_of_records_for_what_each_of_them_adds(training, least):
+    """A system without leak certifies something at a confidence of 1 - 1e-4 under one seed in 10,000."""
+    data = dataset_of(two_classes(), "mine:data")
+    method, config = prepared(System("mine:train", training), data, 0)
+    scores = system_game(SystemGame(Training(method=method, config=config, dataset=data)), trainings=8)
+    confidence = 0.95 if least else 0.9999
+    bound = bound_of(scores.in_scores, scores.out_scores, "one-run", coin_flips=True, confidence=confidence)
+    assert bound.epsilon_lower >= least
+    assert least or bound.epsilon_lower == 0.0
+
+
 def test_one_gradient_of_a_batch_is_a_kind_of_its_own():
     def averaged(task, record, seed):
         record.sent(0, 0, 1, "gradient", np.zeros(4), np.arange(8))

@@ -17,7 +17,8 @@ from dpzv_audit.data.text import PretrainedTokenizer, read_pretrained
 from dpzv_audit.data.vertical import Records, VerticalDataset, equal_runs
 from mechanisms import METHODS
 from mechanisms.core.context import TrainingData
-from mechanisms.core.models import Network, TokenBag, TransformerModel
+from mechanisms.core.models import Network, TokenBag, layout_of
+from mechanisms.core.pretrained import FrozenStages, TransformerModel, frozen_stages
 from mechanisms.core.replicas import ParameterStack, evaluator_for
 from mechanisms.core.streams import Streams
 from mechanisms.presets import dataset_defaults
@@ -31,6 +32,9 @@ WORDS = ["good", "bad", "film", "the", "was", "very", "not", "plot"]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 LENGTH, CLIENTS = 12, 3
 SMALL = {"batch_size": 4, "epochs": 2, "embedding": 4, "hidden": 6, "client_model": "transformer"}
+
+
+STEM = {"client_model": "transformer-stem", "transformer": "bert"}
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +195,7 @@ def test_what_does_not_fit_is_one_line(folder, dataset, tmp_path):
     shapes = ((4,),) * 3
     common = {"embedding": 4, "hidden": 4, "top_model": True, "transformer": folder}
     cases = [
-        ({"vocabulary": 14}, shapes, "use read with the transformer's own tokenizer"),
+        ({"vocabulary": 14}, shapes, "read it with the transformer's own tokenizer"),
         ({"vocabulary": 13}, ((9,),) * 3, "at most 8 tokens"),
         ({"vocabulary": None}, shapes, "the features are not token ids"),
     ]
@@ -200,7 +204,7 @@ def test_what_does_not_fit_is_one_line(folder, dataset, tmp_path):
             architectures(lengths, 2, **common, **options)
     for source in (str(tmp_path), str(tmp_path / "nothing")):
         with refused(r"^transformer is "):
-            TransformerModel.for_tokens(source, 4, vocabulary=13, length=4)
+            architectures(shapes, 2, **{**common, "transformer": source}, vocabulary=13)
 
 
 def test_a_pickle_is_not_read(folder, tmp_path):
@@ -209,7 +213,7 @@ def test_a_pickle_is_not_read(folder, tmp_path):
         (tmp_path / name).write_bytes((type(tmp_path)(folder) / name).read_bytes())
     torch.save({"embeddings.word_embeddings.weight": torch.zeros(13, 8)}, tmp_path / "pytorch_model.bin")
     with refused("safetensors"):
-        TransformerModel.for_tokens(str(tmp_path), 4, vocabulary=13, length=4)
+        architectures(((4,),), 2, embedding=4, hidden=4, top_model=True, transformer=str(tmp_path), vocabulary=13)
 
 
 def test_without_the_extra_a_line_says_how_to_get_it(monkeypatch, tmp_path):
@@ -224,6 +228,13 @@ def test_without_the_extra_a_line_says_how_to_get_it(monkeypatch, tmp_path):
         ({"client_model": "transformer"}, "client_model transformer needs transformer"),
         ({"client_model": "mlp", "transformer": "bert"}, "transformer needs client_model transformer"),
         ({"transformer": ""}, "transformer is ''"),
+        ({"client_model": "transformer-stem"}, "client_model transformer-stem needs transformer"),
+        ({"frozen_blocks": 1}, "frozen_blocks needs transformer"),
+        ({"half_precision": True}, "half_precision needs transformer"),
+        ({"transformer": "bert", "half_precision": True, "dtype": "float64"}, "half_precision needs dtype float32"),
+        ({"transformer": "bert", "client_blocks": 1}, "client_blocks needs client_model transformer-stem"),
+        ({**STEM, "top_model": False}, "without a top model: the server has the rest"),
+        ({**STEM, "frozen_blocks": 0}, "frozen_blocks is 0; use fewer than client_blocks, 0"),
     ],
 )
 def test_a_transformer_is_named_and_used(options, words):
@@ -256,3 +267,150 @@ def test_its_buffers_are_where_a_training_is(method, folder, dataset):
         there = train(data, config, seed=0, replicas=(0, 1), device="cuda")
     for mine, its in zip(here.clients, there.clients, strict=True):
         assert torch.equal(its.flat.held, mine.flat)
+
+
+@pytest.fixture(scope="module", params=["bert", "distilbert"])
+def encoder(request, folder, tmp_path_factory):
+    """A folder with an encoder of either kind: how they are called and where their blocks are differs."""
+    if request.param == "bert":
+        return folder
+    transformers = pytest.importorskip("transformers")
+    path = tmp_path_factory.mktemp("distilbert")
+    config = transformers.DistilBertConfig(
+        vocab_size=len(VOCABULARY), dim=8, n_layers=2, n_heads=2, hidden_dim=16, max_position_embeddings=8
+    )
+    transformers.DistilBertModel(config).save_pretrained(path)
+    return str(path)
+
+
+def evaluated(model, ids, *, head=0):
+    """Outputs of a model at its pre-trained start; its own layers drawn from the stream of party `head`."""
+    evaluator = evaluator_for(model, stack=1)
+    streams = Streams(seed=0, replicas=(0,), dtype=torch.float32)
+    parameters = ParameterStack.initial(evaluator.layout, streams, party=head, pretrained=model.pretrained())
+    return evaluator.forward(parameters, ids)
+
+
+IDS = torch.tensor([[[5, 6, 7, 8], [9, 10, 0, 0], [0, 0, 0, 0], [5, 6, 7, 8]]])
+
+
+@pytest.mark.parametrize("blocks", [0, 1, 2])
+def test_frozen_blocks_change_what_is_trained_and_not_what_comes_out(blocks, encoder):
+    whole = TransformerModel(encoder, 3)
+    frozen = TransformerModel(encoder, 3, first=1 + blocks)
+    assert torch.allclose(evaluated(frozen, IDS), evaluated(whole, IDS), rtol=0, atol=1e-6)
+    names = {name for name, _ in layout_of(frozen)}
+    # Blocks are numbered from 0 in each part.
+    assert len({name.split(".layer.")[1][0] for name in names if ".layer." in name}) == 2 - blocks
+    assert not any("embeddings" in name for name in names)
+    assert {"head.weight", "head.bias"} <= names
+
+
+def test_frozen_outputs_are_computed_once_for_each_run_of_tokens_and_by_itself(folder, monkeypatch):
+    frozen_stages.cache_clear()
+    computed = []
+    plain = FrozenStages._computed
+    monkeypatch.setattr(
+        FrozenStages, "_computed", lambda self, *rows: computed.append(len(rows[0])) or plain(self, *rows)
+    )
+    model = TransformerModel(folder, 3, first=2)
+    first = evaluated(model, IDS)
+    assert computed == [1, 1, 1]  # of four records two are alike
+    assert torch.equal(evaluated(model, IDS[:, 1:]), first[:, 1:])
+    assert len(computed) == 3
+    frozen_stages.cache_clear()
+    assert torch.equal(evaluated(model, IDS.flip(1)).flip(1), first)
+
+
+def test_what_no_longer_fits_is_computed_again(folder, monkeypatch):
+    frozen_stages.cache_clear()
+    monkeypatch.setattr("mechanisms.core.pretrained._MOST_KEPT", 0)
+    stages = frozen_stages(folder, 1, "cpu")
+    ids = IDS[0, :1]
+    assert torch.equal(stages.hidden(ids, ids != 0), stages.hidden(ids, ids != 0))
+    assert not stages._kept
+    frozen_stages.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("split", {}), ("dpzv", {"sigma": 0.0}), ("dpzv", {"sigma": 0.0, "perturbation": "in-place", "momentum": 0.0})],
+    ids=str,
+)
+def test_training_leaves_frozen_blocks_and_moves_the_others(method, options, folder, dataset):
+    options = {**SMALL, **options, "frozen_blocks": 1}
+    trained = train(
+        training_data(dataset, dtype=torch.float32), METHODS[method].configure(**options, transformer=folder), seed=0
+    )
+    read = TransformerModel(folder, None, first=2).pretrained()
+    weight = "encoder.encoder.layer.0.output.dense.weight"
+    for stack in trained.clients:
+        assert set(stack.views) == {*read, "head.weight", "head.bias"}
+        assert stack.flat.isfinite().all()
+        assert not torch.equal(stack.views[weight][0], read[weight])
+
+
+@pytest.mark.parametrize("blocks", [0, 1])
+def test_a_split_transformer_is_the_whole_one_where_one_client_has_all(blocks, encoder):
+    stem = TransformerModel(encoder, None, last=1 + blocks)
+    rest = TransformerModel(encoder, 2, first=1 + blocks, server=True)
+    sent = evaluated(stem, IDS)
+    assert sent.shape == (1, 4, 4 * 8)
+    assert not sent[0, 1, 2 * 8 :].any()  # padding is sent as zeros
+    together = evaluated(rest, sent, head=1)
+    assert torch.allclose(together, evaluated(TransformerModel(encoder, 2), IDS, head=1), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("split", {}), ("vafl", {}), ("cascaded", {}), ("zoo-vfl", {}), ("dpzv", {"sigma": 0.0}), ("czofo", {})],
+    ids=str,
+)
+def test_every_kind_of_step_trains_a_split_transformer(method, options, folder, dataset):
+    own = {
+        **SMALL,
+        **options,
+        "client_model": "transformer-stem",
+        "client_blocks": 1,
+        "embedding": 4 * 8,
+        "transformer": folder,
+    }
+    data = training_data(dataset, dtype=torch.float32)
+    trained = train(data, METHODS[method].configure(**own), seed=0)
+    still = train(data, METHODS[method].configure(**{**own, "client_rate": 0.0, "server_rate": 0.0}), seed=0)
+    for moved, start in zip((trained.server, *trained.clients), (still.server, *still.clients), strict=True):
+        assert moved.flat.isfinite().all()
+        assert not torch.equal(moved.flat, start.flat)
+    names = {name for name, _ in trained.server.layout}
+    assert names == {*TransformerModel(folder, 2, first=2).pretrained(), "head.weight", "head.bias"}
+
+
+def test_half_precision_is_near_and_keeps_parameters_and_messages_whole(folder, dataset):
+    whole = evaluated(TransformerModel(folder, 3), IDS)
+    half = evaluated(TransformerModel(folder, 3, half=True), IDS)
+    assert half.dtype == torch.float32
+    assert 0 < (half - whole).norm() < 0.02 * whole.norm()
+    config = METHODS["split"].configure(**SMALL, transformer=folder, half_precision=True)
+    trained = train(training_data(dataset, dtype=torch.float32), config, seed=0)
+    assert {stack.flat.dtype for stack in trained.clients} == {torch.float32}
+    assert all(stack.flat.isfinite().all() for stack in trained.clients)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"frozen_blocks": 3}, "frozen_blocks is 3; use at most 2 with 2 blocks"),
+        ({"client_model": "transformer-stem", "client_blocks": 2, "embedding": 32}, "use at most 1 with 2 blocks"),
+        ({"client_model": "transformer-stem", "embedding": 16}, "embedding is 16; use 32: hidden states of 4 tokens"),
+    ],
+)
+def test_a_part_that_the_transformer_lacks_is_one_line(options, words, folder):
+    common = {"embedding": 4, "hidden": 4, "top_model": True, "transformer": folder, "client_blocks": 0}
+    with refused(words):
+        architectures(((4,),) * 3, 2, 13, **{**common, **options})
+
+
+def test_an_encoder_without_blocks_of_the_usual_kind_is_trained_whole(folder, monkeypatch):
+    monkeypatch.setattr("mechanisms.core.pretrained._encoder", lambda source: torch.nn.Linear(1, 1))
+    with refused("neither of BERT's kind nor of DistilBERT's"):
+        TransformerModel("other", 3, first=1).module()
