@@ -385,6 +385,9 @@ def quantised(values: Tensor, bits: int | None) -> tuple[Tensor, int | None]:
     return quantise(values, bits), HEADER_BITS + 8 * whole_bytes(bits * values[0].numel())
 
 
+_UNREAD = 256
+
+
 class StalenessObserver:
     """Counts the age, in rounds, of every row the server reads, in the first replica; needs no change to a method.
 
@@ -397,22 +400,40 @@ class StalenessObserver:
         self._round = -1
         self._ids = torch.arange(0)
         self._senders: list[int] = []
+        self._unread: list[tuple[int, int, Tensor]] = []
 
     def own_tensors(self) -> dict[str, Tensor]:
         """Return state that a checkpoint of the run must hold, changed in place."""
-        self._settle()
+        self._read()
         return {"staleness-refreshed": self._refreshed, "staleness-counts": self._counts}
 
     def on_message(self, message: Message) -> None:
         """Note the embeddings of a batch: the rows of who sent any in this round are fresh, the others' have an age."""
         if message.receiver != SERVER or message.ids is None or message.kind != "embeddings":
             return
-        if message.round != self._round:
-            self._settle()
-        ids = message.ids[0].cpu()
-        self._round = message.round
-        self._ids = ids[ids >= 0]
-        self._senders.append(message.sender - 1)
+        self._unread.append((message.round, message.sender - 1, message.ids[0]))
+        # Read many at a time: a device is waited for once.
+        if len(self._unread) == _UNREAD:
+            self._read_messages()
+
+    def _read_messages(self) -> None:
+        """Count what has been noted, but for the last round, which may not be over."""
+        if not self._unread:
+            return
+        noted = [ids for *_, ids in self._unread]
+        rows = torch.cat(noted).cpu().split(list(map(len, noted)))
+        for (round_, sender, _), ids in zip(self._unread, rows, strict=True):
+            if round_ != self._round:
+                self._settle()
+            self._round = round_
+            self._ids = ids[ids >= 0]
+            self._senders.append(sender)
+        self._unread = []
+
+    def _read(self) -> None:
+        """Count all that has been noted: the last round is over."""
+        self._read_messages()
+        self._settle()
 
     def _settle(self) -> None:
         """Count the round that is over: the server reads its batch once all who take part have sent."""
@@ -433,7 +454,7 @@ class StalenessObserver:
         `distribution` has the share of each range of ages: 1, 2 to 3, 4 to 7, 8 to 15, ... up to the
         largest. None where no client's rows are ever stale.
         """
-        self._settle()
+        self._read()
         counts = self._counts.sum(0)
         total = int(counts.sum())
         if total == 0:

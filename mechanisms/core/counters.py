@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,6 +25,15 @@ PIECE = 2**18
 """Numbers of a piece: their order among its words is part of what a seed means."""
 # Words of a piece: of signs; of normals' pairs; and of these for their lengths, as many as for their angles.
 _SIGNS, _PAIRS, _HALF = PIECE // 64, PIECE // 2, PIECE // 4
+
+
+def on_device(drawn: np.ndarray, device: str, dtype: torch.dtype | None = None) -> Tensor:
+    """Return numbers that were drawn on this machine as a tensor on `device`, without waiting for a GPU."""
+    tensor = torch.from_numpy(drawn).to(dtype)
+    if torch.device(device).type == "cuda":
+        # From other memory the copy would wait for all that the GPU has to do.
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 class Words(Protocol):
@@ -78,7 +88,7 @@ class SecretWords:
         """See `Words.at`; a piece's words are the first of its stretch, so `first` and `stride` name stretches."""
         places = range(first, first + pieces * stride, stride)
         rows = [self.bits.words(count, self.purpose, *self.place, place).astype("int64") for place in places]
-        return torch.stack(list(map(torch.from_numpy, rows))).to(self.device)
+        return on_device(np.stack(rows), self.device)
 
 
 def words_of(origin: Origin, purpose: Purpose, *place: int, device: str = "cpu") -> Words:

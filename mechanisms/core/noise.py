@@ -394,7 +394,8 @@ def _shortened(steps: Tensor, radius: float, axes: tuple[int, ...]) -> Tensor:
     """
     # The sum of squares up to the radius' own is exact, and its root rounds to the radius only where it is that.
     within = norms_of(steps, axes) <= radius
-    if bool(within.all()):
+    # A device need not be waited for to know: there a factor of 1 leaves them as they are.
+    if steps.device.type == "cpu" and bool(within.all()):
         return steps
     exact = steps.to(torch.float64)
     norms = norms_of(exact, axes)

@@ -20,7 +20,7 @@ from dpzv_audit.accounting.release import SamplerName
 from dpzv_audit.base.seeds import Purpose, stream
 from dpzv_audit.data.files import check_memory
 
-from .counters import PIECE, Words, normals, signs, squares, words_of
+from .counters import PIECE, Words, normals, on_device, signs, squares, words_of
 from .secret import Origin, generator, key_of
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class Streams:
 
     def stacked(self, rows: Sequence[np.ndarray], axis: int = 0) -> Tensor:
         """Return what has been drawn for each replica as one tensor, the replicas along `axis`."""
-        return torch.from_numpy(np.stack(rows, axis=axis)).to(device=self.device, dtype=self.dtype)
+        return on_device(np.stack(rows, axis=axis), self.device, self.dtype)
 
 
 class Blocks(ABC, Generic[T]):
@@ -198,7 +198,7 @@ class BatchStream(Blocks[Batch]):
         return list(map(Batch, *rounds, self._by_round(weights), weights.sum(2).T.tolist()))
 
     def _by_round(self, block: np.ndarray) -> Tensor:
-        return torch.from_numpy(block.swapaxes(0, 1).copy()).to(self.streams.device)
+        return on_device(block.swapaxes(0, 1).copy(), self.streams.device)
 
 
 def largest_participation(rounds: int, *, steps_per_pass: int, first_pass_repeats: int = 1) -> int:

@@ -13,6 +13,18 @@ _CUDA = torch.device("cuda", 0)
 _INDEXING = (_ATEN.index.Tensor, _ATEN.index_put.default, _ATEN.index_put_.default)
 """What takes indices of the machine for a tensor of the device."""
 
+_WAITING = (
+    _ATEN._local_scalar_dense.default,
+    _ATEN.equal.default,
+    _ATEN.is_nonzero.default,
+    _ATEN.masked_select.default,
+    _ATEN.nonzero.default,
+    _ATEN.item.default,
+)
+"""What a GPU is waited for: a number that the machine asks for, or a shape that depends on numbers."""
+waits: list[str] = []
+"""What a GPU would have been waited for, since somebody cleared the list."""
+
 
 class OnDevice(Tensor):
     """A tensor that says it is on `cuda`; its numbers are in `held`, where the machine's own kernels compute.
@@ -44,6 +56,8 @@ class OnDevice(Tensor):
         if here and func is not _ATEN.copy_.default:
             found = f"{func} of tensors on cuda and one on {here[0].device} of shape {tuple(here[0].shape)}"
             raise RuntimeError(f"{found}; use on the same device")
+        if func in _WAITING:
+            waits.append(str(func))
         out = func(*tree_map(_held, args), **tree_map(_held, kwargs))
         written = [t for t, a in _arguments(func, args, kwargs) if a.alias_info is not None and a.alias_info.is_write]
         if written:
@@ -85,6 +99,14 @@ def _moved(tensor, *args, **kwargs):
     here, there = (any(_names(value, kind) for value in given) for kind in ("cpu", "cuda"))
     if not here and not there:
         return tensor.to(*args, **kwargs)
+    if isinstance(tensor, OnDevice) and here:
+        waits.append("a copy from the device")
+    if (
+        there
+        and not isinstance(tensor, OnDevice)
+        and not (getattr(tensor, "pinned", False) and kwargs.get("non_blocking"))
+    ):
+        waits.append("a copy to the device")
     held = _held(tensor)
     moved = held if there is isinstance(tensor, OnDevice) else held.clone()
     for dtype in given:
@@ -92,10 +114,24 @@ def _moved(tensor, *args, **kwargs):
     return OnDevice(moved) if there else moved
 
 
+def _pin(tensor):
+    """Memory of a machine without a GPU cannot be pinned: a note says that it would have been."""
+    copied = tensor.clone()
+    copied.pinned = True
+    return copied
+
+
+def _listed(tensor):
+    if isinstance(tensor, OnDevice):
+        waits.append("a list of what is on the device")
+    return _held(tensor).tolist()
+
+
 _WHOLE = {
     Tensor.to: _moved,
     Tensor.cpu: lambda tensor: _moved(tensor, "cpu"),
-    Tensor.tolist: lambda tensor: _held(tensor).tolist(),
+    Tensor.pin_memory: _pin,
+    Tensor.tolist: _listed,
     one_hot: lambda labels, classes: _like(one_hot(_held(labels), classes), labels),
 }
 """What torch does in several operations, of which some ask where a tensor is or make one there."""

@@ -7,11 +7,13 @@ import torch
 from dpzv_audit.data.vertical import Records, VerticalDataset
 from mechanisms import METHODS
 from mechanisms.controls import PrivateControlConfig, frozen_clients, private_frozen_clients
+from mechanisms.core import streams
+from mechanisms.core.channel import StalenessObserver
 from mechanisms.core.checkpoint import load_checkpoint, save_checkpoint
 from mechanisms.core.context import RunContext, TrainingData, dtype_of
 
 from ...helpers.built_in import new_run, train
-from ...helpers.pretended import OnDevice, pretended_cuda
+from ...helpers.pretended import OnDevice, pretended_cuda, waits
 from ..conftest import random_dataset
 
 SMALL = {"batch_size": 8, "epochs": 2, "embedding": 4, "hidden": 5}
@@ -32,6 +34,9 @@ VARIANTS = [
     ("czofo", {"scalars": "record", "forward_bits": 4, "backward_bits": 8}),
 ]
 
+ONE_ROUND = ("fixed-features", "feature-private", "label-private", "one-upload")
+"""Methods whose rounds are not many: what is uploaded once is made on the machine."""
+
 
 def trained_on(device, dataset, config, replicas=(0, 1)):
     data = TrainingData.of(dataset, dtype=dtype_of(config), device=device)
@@ -46,6 +51,50 @@ def check_same_on_both(dataset, config, *, atol=0.0, **rest):
     for mine, its in zip((*here.clients, here.server), (*there.clients, there.server), strict=True):
         assert isinstance(its.flat, OnDevice)
         assert torch.allclose(its.flat.held, mine.flat, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        *((method, options) for method, options in VARIANTS if method not in ONE_ROUND),
+        ("dpzv", {"server_update": "dp-sgd", "server_noise_multiplier": 1.0, "noise": "float"}),
+        ("dpzv-sound", {"direction": "rademacher"}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("large", [False, True])
+def test_no_round_waits_for_the_device(method, options, large, monkeypatch):
+    """Rounds of several blocks of batches, directions and noise; those of large models' directions too."""
+    monkeypatch.setattr(streams, "LARGE", 0 if large else streams.LARGE)
+    config = METHODS[method].configure(**METHODS[method].used(SMALL | {"epochs": 20}) | options)
+    with pretended_cuda(), torch.no_grad():
+        data = TrainingData.of(random_dataset(), dtype=dtype_of(config), device="cuda")
+        ages = StalenessObserver(data.records, len(data.features), 100)
+        run = new_run(data, config, seed=0, replicas=(0, 1), device="cuda", observers=(ages,))
+        run.step()
+        waits.clear()
+        for _ in range(12):
+            run.step()
+        assert waits == []
+        ages.summary()
+        assert waits == ["a copy from the device"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("method", [method for method in METHODS if method not in ONE_ROUND])
+def test_no_round_waits_for_a_gpu(method):
+    """As above, where torch itself looks for what waits."""
+    config = METHODS[method].configure(**METHODS[method].used(SMALL | {"epochs": 20}))
+    with torch.no_grad():
+        data = TrainingData.of(random_dataset(), dtype=dtype_of(config), device="cuda")
+        run = new_run(data, config, seed=0, replicas=(0, 1), device="cuda")
+        run.step()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for _ in range(12):
+                run.step()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
 
 
 def images(*shape):
