@@ -74,6 +74,7 @@ ALLOWED = {
     ): "a model of random numbers, for the reader of pre-trained ones",
     ("dpzv_audit/reproduce/memory.py", "import importlib"): "whether transformers is installed",
     ("dpzv_audit/testing/methods.py", "import tempfile"): "a folder for the checkpoint of a tested method",
+    ("dpzv_audit/reproduce/pretrained.py", "import importlib"): "where an installed package carries MiniLM",
     ("dpzv_audit/reproduce/__init__.py", "import importlib"): "reads the package's own tables",
     ("dpzv_audit/data/spec.py", "import importlib"): "the version of the package that embeds a data set",
     (

@@ -38,7 +38,7 @@ __all__ = [
     "with_rows",
 ]
 
-FILES = ("czofo", "cascaded", "completion", "dpzv", "soundness", "labels", "convergence")
+FILES = ("czofo", "cascaded", "completion", "dpzv", "soundness", "labels", "convergence", "pretrained")
 """The papers, in the order in which their tables are listed."""
 
 CODE = {"kind", "remark", "lead"}

@@ -181,8 +181,13 @@ class TrainedRow(TableRow[TrainingRow]):
         return {
             "paper_accuracy": None if self.accuracy is None else self.accuracy / 100.0,
             "paper_cost": self.cost,
-            "queries_per_round": method_named(self.method).configure(**self.options).answered_losses(clients),
+            "queries_per_round": method_named(self.method).configure(**self.settings).answered_losses(clients),
         }
+
+    @property
+    def settings(self) -> Values:
+        """Return the options of its method, as they are checked before any data are read."""
+        return self.options
 
     def run(self, setting: Setting) -> TrainingRow:
         """Train `setting.seeds` replicas for the epochs asked for; both controls beside them."""

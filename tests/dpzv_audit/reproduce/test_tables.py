@@ -42,7 +42,7 @@ def test_every_row_of_every_table_is_a_valid_configuration(name):
     accounted = set()  # a guarantee takes a second: one row of each trainer
     for item in table.items:
         if isinstance(item, TrainedRow):
-            method_named(item.method).configure(**item.options, epochs=table.epochs * item.passes)
+            method_named(item.method).configure(**item.settings, epochs=table.epochs * item.passes)
             assert item.accuracy is None or 0 < item.accuracy < 100
         elif isinstance(item, Attacked):
             method_named(item.method).configure(**item.options, epochs=table.epochs * item.passes)
