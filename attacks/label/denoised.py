@@ -9,13 +9,14 @@ message, which the message itself shows, and what lies across is as it was or no
 is read what it is along and how long it is across, and each class has a covariance of its own; else all share one.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 
 import numpy as np
 import torch
-from scipy.special import logsumexp, softmax
+from scipy.special import log_softmax, logsumexp, softmax
 
 from mechanisms.core.channel import View
 
@@ -43,6 +44,11 @@ LEAST = 1e-4
 LEAST_SHARE = 1e-9
 # Passes whose known visits make one reference to start from; None: all.
 SPANS = (1, 3, None)
+# First passes that are read alone where known labels contradict a longer reading; None: all.
+READINGS = (None, 8, 2, 1)
+# Mean log-probability of known labels by which a shorter reading must be better; their least one: no fit is surer.
+BETTER = 0.05
+LEAST_LOG = float(np.log(1e-3))
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,9 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
         passes = passes_of(windows_of(values, places, known.classes), known, places.shape[1])
         shares = np.maximum(known.shares, LEAST_SHARE)
         visited = Visited(passes, known.records, some, labels, shares, by_class)
-        fits.append(likeliest(visited, clusters(directions, places, known, replica)))
+        rounds = [None if first is None else first * known.batches for first in READINGS]
+        grouped = (partial(clusters, directions[:most], places[:most], known, replica) for most in rounds)
+        fits.append(longest(visited, dict(zip(READINGS, grouped, strict=True))))
     logs = torch.from_numpy(np.stack(fits)).to(ids.device)
     # Of two classes scores of one alone are ranked: each is compared with the other.
     logs = logs - logs.mean(2, keepdim=True)
@@ -124,6 +132,27 @@ def along_and_across(gradients: torch.Tensor, ids: torch.Tensor) -> torch.Tensor
     size = real.sum((0, 2), keepdim=True).clamp(min=1)
     both = (both - (both * real).sum((0, 2), keepdim=True) / size) * real
     return both / (both.square().sum((0, 2), keepdim=True) / size).sqrt().clamp(min=1e-12)
+
+
+def longest(visited: Visited, grouped: Mapping[int | None, Callable[[], Floats]]) -> Floats:
+    """Return log-probabilities (N, classes) of labels by as many first passes as known labels agree with.
+
+    Later gradients may say more of other things than of labels, as those of a server with batch norm do, or of records
+    that are learnt by heart: many visits are then sure of something wrong. A known label has next to no say in the
+    centres of its class, so that how probable its own visits make it judges a reading. `grouped` returns clusters of
+    as many first passes; see `likeliest`.
+    """
+    readings = list[tuple[float, Floats]]()
+    for passes in READINGS:
+        if passes is not None and passes >= len(visited.passes):
+            continue
+        logs = likeliest(replace(visited, passes=visited.passes[:passes]), grouped[passes]())
+        of_known = log_softmax(logs[visited.ids], 1)[np.arange(len(visited.ids)), visited.labels]
+        readings.append((float(of_known.clip(min=LEAST_LOG).mean()), logs))
+        if readings[-1][0] > -BETTER:
+            break
+    best = max(agreement for agreement, _ in readings)
+    return next(logs for agreement, logs in readings if agreement >= best - BETTER)
 
 
 def likeliest(visited: Visited, grouped: Floats) -> Floats:
