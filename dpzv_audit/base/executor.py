@@ -60,7 +60,7 @@ def carry_out(work: Work[Task], workers: "Workers", job: "Job") -> None:
 
     In this process one at a time, each ended where its time is over; on lanes of workers (`workers.kind`) as many at a
     time as there are lanes, where tasks under way are given up once the time of all of them is over. Raises what
-    `Work.failed` raises.
+    `Work.failed` raises, and `TimeIsUp` where the time of a block around it is over.
     """
     if workers.kind != "here":
         _on_lanes(work, workers, job)
@@ -70,6 +70,9 @@ def carry_out(work: Work[Task], workers: "Workers", job: "Job") -> None:
             with until(work.ends(task)):
                 result = job(*work.arguments(task))
         except TimeIsUp:
+            end = work.ends(task)
+            if end is None or time.monotonic() < end:
+                raise  # the time of a block around this is over
             work.give_up(task)
         except Exception as error:
             work.failed(task, error)
