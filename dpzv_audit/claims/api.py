@@ -78,7 +78,7 @@ def verify_claim(
         data: what `system` trains on: a data set, or a dictionary of arrays as its module's `data()` gives it. By
             default what the claim names, else `data()` beside the function, else digits in two blocks.
         alpha: chance, in (0, 0.5), that a true claim is refuted.
-        seed: every random stream follows from it and from what the claim says.
+        seed: every random stream follows from it and from what the claim says, or from the name of its system.
         max_trials: most runs, or trainings, in both worlds together.
         trial_seconds: most seconds that one run of `mechanism`, or one training of `system`, may take.
         folder: where relative paths of the claim start from.

@@ -322,7 +322,7 @@ class _Named(_Form):
     source: Text | None = None
     """Who claims it and where: a paper's section, a policy's number."""
     revision: int | None = Field(None, ge=1, le=10**6)
-    """Raised after a repair: it is then another claim, which a ledger that refuted it tests anew."""
+    """Raised after a repair: it is then another claim, which a ledger that refuted it tests anew, on new trainings."""
 
 
 class _EpsilonClaim(_Named):
