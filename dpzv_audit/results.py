@@ -89,7 +89,7 @@ Curve = Annotated[list[Number], AfterValidator(_curve)]
 class Part(BaseModel):
     """A part of a result: frozen, without keys that are not its own."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid", populate_by_name=True)
 
     def to_json(self) -> dict[str, object]:
         """Return the part as `result.json` holds it."""

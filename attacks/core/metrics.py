@@ -50,7 +50,7 @@ def trial_areas(scores: ArrayLike, positive: ArrayLike) -> Floats:
 
     Arguments and errors as `auc_interval`.
     """
-    from sklearn.metrics import roc_auc_score
+    from scipy.stats import rankdata
 
     values = np.asarray(scores, float)
     truth = np.asarray(positive, bool)
@@ -58,7 +58,9 @@ def trial_areas(scores: ArrayLike, positive: ArrayLike) -> Floats:
     _check_finite("scores", values)
     if not np.all(truth.any(1) & ~truth.all(1)):
         raise InputError("positive is the same for all records of a trial; use both kinds")
-    return np.array([roc_auc_score(*pair) for pair in zip(truth, values, strict=True)])
+    count = truth.sum(1)
+    above = (rankdata(values, axis=1) * truth).sum(1) - 0.5 * count * (count + 1.0)
+    return np.asarray(above / (count * (truth.shape[1] - count)))
 
 
 def areas_of_one(scores: ArrayLike, positive: ArrayLike) -> Floats:

@@ -6,7 +6,8 @@ best of the same three is as strong as the attack that stands beside it.
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,14 +18,19 @@ from dpzv_audit.base.seeds import Purpose, stream
 
 from ..core.knowledge import FewLabels, Knowledge
 from ..core.metrics import Floats, Ints
-from .head import train_head
+from .head import train_heads
 
 if TYPE_CHECKING:
     from sklearn.base import ClassifierMixin
 
 # Probabilities (K, N, classes) of rows (K, N, width), and (K, n, classes) of those (K, n, width) that are held out.
-Learner = Callable[[Tensor, Tensor, FewLabels, Knowledge], tuple[Tensor, Tensor]]
+Probabilities = tuple[Tensor, Tensor]
+Learner = Callable[[Tensor, Tensor, FewLabels, Knowledge], Probabilities]
+# The same for each of several sets of labels.
+Learners = Callable[[Tensor, Tensor, Sequence[FewLabels], Knowledge], Sequence[Probabilities]]
 FOLDS = 2
+# Heads that train as one stack, at most: of more a step takes longer.
+HEADS = 64
 # Label spreading: neighbours, how much a record takes from them, and the components of rows that are wider.
 NEIGHBOURS = 8
 SHARE = 0.9
@@ -35,10 +41,12 @@ GRAPH = 10_000
 PENALTY = 0.1
 
 
-def by_head(rows: Tensor, outside: Tensor, few: FewLabels, known: Knowledge) -> tuple[Tensor, Tensor]:
-    """Train a head in the MixMatch way, see `attacks.label.head`."""
-    head = train_head(rows, few, known)
-    return head.probabilities(rows), head.probabilities(outside)
+def by_head(rows: Tensor, outside: Tensor, several: Sequence[FewLabels], known: Knowledge) -> Sequence[Probabilities]:
+    """Train heads in the MixMatch way, see `attacks.label.head`."""
+    most = max(1, HEADS // len(rows))
+    stacks = (several[first : first + most] for first in range(0, len(several), most))
+    heads = chain.from_iterable(train_heads(rows, stack, known) for stack in stacks)
+    return [(head.probabilities(rows), head.probabilities(outside)) for head in heads]
 
 
 def by_spreading(rows: Tensor, outside: Tensor, few: FewLabels, known: Knowledge) -> tuple[Tensor, Tensor]:
@@ -76,7 +84,16 @@ def by_regression(rows: Tensor, outside: Tensor, few: FewLabels, known: Knowledg
     return _one_by_one(learn, rows, outside, few, known)
 
 
-LEARNERS: Mapping[str, Learner] = {"head": by_head, "spreading": by_spreading, "regression": by_regression}
+def each(learn: Learner) -> Learners:
+    """Return what learns from one set of labels after the other."""
+    return lambda rows, outside, several, known: [learn(rows, outside, few, known) for few in several]
+
+
+LEARNERS: Mapping[str, Learners] = {
+    "head": by_head,
+    "spreading": each(by_spreading),
+    "regression": each(by_regression),
+}
 
 
 def best(rows: Tensor, outside: Tensor, few: FewLabels, known: Knowledge) -> tuple[Tensor, Tensor]:
@@ -84,13 +101,20 @@ def best(rows: Tensor, outside: Tensor, few: FewLabels, known: Knowledge) -> tup
     rows, outside = torch.nan_to_num(rows), torch.nan_to_num(outside)
     right = torch.zeros(len(LEARNERS), len(rows), device=rows.device)
     some, among = _fewer(rows, few, known)
-    for kept, left in folds(among, known.classes):
-        for place, learn in enumerate(LEARNERS.values()):
-            probabilities, _ = learn(some, outside[:, :0], kept, known)
+    splits = list(folds(among, known.classes))
+    all_of = []
+    for place, learn in enumerate(LEARNERS.values()):
+        kept = [fold for fold, _ in splits]
+        if some is rows:
+            *by_fold, final = learn(rows, outside, [*kept, few], known)
+        else:
+            by_fold = list(learn(some, outside[:, :0], kept, known))
+            (final,) = learn(rows, outside, [few], known)
+        for (probabilities, _), (_, left) in zip(by_fold, splits, strict=True):
             named = probabilities.to(rows).argmax(2).gather(1, left.ids)
             right[place] += (named == left.labels).sum(1)
+        all_of.append(final)
     chosen = right.argmax(0)
-    all_of = [learn(rows, outside, few, known) for learn in LEARNERS.values()]
     every = torch.arange(len(rows), device=rows.device)
     both = zip(*all_of, strict=True)
     inside, beyond = (torch.stack([values.to(rows) for values in side])[chosen, every] for side in both)

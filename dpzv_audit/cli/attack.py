@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from reports.content import report_content
 from reports.head import short_metric
-from reports.render import to_html
 
 from ..base.errors import AuditError, InputError, check_names
 from ..base.findings import FALSE_ALARM, SERVERS, STRONGEST
 from ..base.rounding import p_value
 from ..results import AttackResult, AttacksResult
 from ..runs import RESULT_FILE, json_text, origin_of
-from ..statistics.panel import Panel
 from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, flags_given, refuse, takes
 from .heartbeat import paused
 from .options import DataFlags, TranscriptFlags, asks, choose, parsed_settings
@@ -410,6 +407,9 @@ def _mount_all(
 
 def _files_of(results: Mapping[str, AttackResult]) -> dict[str, str | bytes]:
     """Return the files of further results by their folders: each as JSON, and its report."""
+    from reports.content import report_content
+    from reports.render import to_html
+
     files: dict[str, str | bytes] = {}
     for folder, result in results.items():
         files[f"{folder}/{RESULT_FILE}"] = json_text(result)
@@ -464,6 +464,7 @@ def _self_check(output: Answered, mounted: "Sequence[tuple[AttackSpec, AttackSet
     from attacks.core.spec import DoesNotApply
 
     from ..evidence.choosing import lacking, possible
+    from ..statistics.panel import Panel
 
     for _, setting in mounted:
         if setting.trials < FEWEST_TRIALS and setting.method.capabilities.repeatable:

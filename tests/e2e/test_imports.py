@@ -41,6 +41,12 @@ def test_nothing_heavy_is_loaded(tool, tmp_path, code):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_the_help_of_a_command_loads_no_scipy_either(tool, tmp_path):
+    code = "from dpzv_audit.cli import main; assert main(['attack', '--help']) == 0"
+    done = python(tool, f"{code}\nimport sys\nprint('scipy' in sys.modules)", cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "False"
+
+
 CLAIMS = """
 [[claim]]
 name = "simulated"

@@ -12,7 +12,7 @@ from attacks.core.knowledge import FewLabels
 from attacks.core.run import attacked_run, permuted_labels
 from attacks.core.spec import DoesNotApply
 from attacks.label.completion import RAW, SPEC, UNTRAINED
-from attacks.label.head import train_head
+from attacks.label.head import train_heads
 
 from ...helpers.refusals import refused
 from ..conftest import mount, random_dataset, small_setting
@@ -92,13 +92,14 @@ def known_of(replicas, *, classes, steps):
     return SimpleNamespace(replicas=replicas, classes=classes, seed=0, options={"steps": steps})
 
 
-def test_a_replicas_head_does_not_depend_on_the_stack():
+def test_a_replicas_head_depends_neither_on_the_stack_nor_on_other_labels():
     generator = np.random.default_rng(0)
     rows = torch.from_numpy(generator.standard_normal((3, 50, 4)))
     ids = torch.from_numpy(np.stack([generator.permutation(50)[:9] for _ in range(3)]))
     labels = torch.arange(9).remainder(3).expand(3, -1)
-    both = train_head(rows, FewLabels(ids, labels), known_of((0, 1, 2), classes=3, steps=20))
-    alone = train_head(rows[1:2], FewLabels(ids[1:2], labels[1:2]), known_of((1,), classes=3, steps=20))
+    fewer = FewLabels(ids[:, 3:], labels[:, 3:])
+    _, both = train_heads(rows, [fewer, FewLabels(ids, labels)], known_of((0, 1, 2), classes=3, steps=20))
+    (alone,) = train_heads(rows[1:2], [FewLabels(ids[1:2], labels[1:2])], known_of((1,), classes=3, steps=20))
     assert torch.allclose(both.probabilities(rows)[1], alone.probabilities(rows[1:2])[0], atol=1e-9)
 
 
@@ -108,7 +109,7 @@ def test_unlabelled_records_help_where_clusters_are_classes():
     truth = np.arange(200) % 2
     rows = generator.standard_normal((200, 5)) * 0.3 + np.where(truth, 1.0, -1.0)[:, None]
     few = FewLabels(torch.tensor([[0, 1]]), torch.tensor([[0, 1]]))
-    head = train_head(torch.from_numpy(rows)[None], few, known_of((0,), classes=2, steps=500))
+    (head,) = train_heads(torch.from_numpy(rows)[None], [few], known_of((0,), classes=2, steps=500))
     names = head.probabilities(torch.from_numpy(rows)[None]).argmax(2)[0].numpy()
     assert (names == truth).mean() > 0.97
 

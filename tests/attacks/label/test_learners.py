@@ -49,7 +49,7 @@ def test_the_learner_that_suits_the_rows_is_chosen_and_finds_the_labels(
     scores, beyond = best(inside, inside[:, :50], few, known_of())
     rates = {}
     for name, learn in LEARNERS.items():
-        each, _ = learn(inside, inside[:, :0], few, known_of())
+        ((each, _),) = learn(inside, inside[:, :0], [few], known_of())
         assert torch.allclose(each.sum(2), torch.ones(1, 400).double())
         rates[name] = (each.argmax(2)[0].numpy() == truth).mean()
         assert torch.allclose(scores, each) is (name == winner)
@@ -78,7 +78,7 @@ def test_the_choice_goes_by_records_left_out_and_by_nothing_else(monkeypatch):
 
         return learn
 
-    monkeypatch.setattr(learners, "LEARNERS", {"first": fake(0), "second": fake(1)})
+    monkeypatch.setattr(learners, "LEARNERS", {"first": learners.each(fake(0)), "second": learners.each(fake(1))})
     scores, beyond = best(torch.zeros(2, 60, 4), torch.zeros(2, 5, 4), few, known_of(2, classes=3))
     assert (scores.argmax(2)[:, :12] == truth[:12]).all()
     assert not (scores.argmax(2)[:, 12:] == truth[12:]).any()
@@ -95,7 +95,7 @@ def test_of_single_labels_none_can_be_left_out_and_the_authors_head_is_taken():
     assert list(folds(few, 2)) == []
     inside = torch.from_numpy(rows)[None]
     scores, _ = best(inside, inside[:, :0], few, known_of())
-    head, _ = by_head(inside, inside[:, :0], few, known_of())
+    ((head, _),) = by_head(inside, inside[:, :0], [few], known_of())
     assert torch.equal(scores, head)
     assert truth[:2].tolist() == [0, 1]
 
@@ -181,7 +181,7 @@ def test_each_learner_finds_as_much_as_its_formulas_restated():
         "regression": [restated_regression(rows, truth, ids) for ids in labelled],
     }
     for name, learn in LEARNERS.items():
-        scores, _ = learn(inside, inside[:, :0], few, known_of(3, classes=10, steps=2000))
+        ((scores, _),) = learn(inside, inside[:, :0], [few], known_of(3, classes=10, steps=2000))
         ours = (scores.argmax(2).numpy() == truth).mean()
         assert abs(ours - (np.stack(restated[name]) == truth).mean()) <= 0.02 + 1e-9
         assert ours > 0.7
