@@ -16,6 +16,7 @@ sys.path[:] = [place for place in sys.path if Path(place).resolve() != DOCS]  # 
 
 from dpzv_audit.reproduce import TABLES, KeptRows, described, kept_result  # noqa: E402
 from dpzv_audit.reproduce.kept import Made, whole_setting  # noqa: E402
+from dpzv_audit.reproduce.pretrained import PACKAGE, OnText  # noqa: E402
 from dpzv_audit.reproduce.words import page  # noqa: E402
 from reports.tabular import paper_figures  # noqa: E402
 
@@ -54,6 +55,7 @@ def written(name: str) -> dict[Path, str]:
     there = [item for item in table.items if item.label not in result.skipped]
     made = KeptRows(ROWS, name).made(there, whole_setting(table))
     needs = ", needs transformers" if any(getattr(item, "encoder", None) for item in table.items) else ""
+    needs = f", needs {PACKAGE}" if any(isinstance(item, OnText) for item in table.items) else needs
     how, place = f"slow small on data with --epochs 1 --trials 1 --records 500{needs}", "data"
     clothes = [getattr(item, "dataset", {}).get("name") == "fashion-mnist" for item in table.items]
     if any(clothes) and not all(clothes):
