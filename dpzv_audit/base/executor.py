@@ -26,6 +26,9 @@ from .signals import TimeIsUp, leave_to_parent, until
 MOST_DEATHS = 3
 """So often may workers die on one task before it is given up as failed."""
 _POLL_SECONDS = 0.5
+_LOOKS = 20
+_LOOK_SECONDS = 0.01
+"""How often, and how far apart, it is looked whether a thread that was joined has gone."""
 
 Task = TypeVar("Task", bound=Hashable)
 
@@ -208,11 +211,20 @@ def alongside(job: Job, *arguments: Any) -> Iterator[Callable[[], Any]]:
 
 
 def _single_threaded() -> bool:
-    """Return whether this process can be forked: no thread, of a library's either, may hold a lock meanwhile."""
-    try:
-        return len(os.listdir("/proc/self/task")) == 1
-    except OSError:  # a system that does not say, where a fork may be unsafe in any case
-        return False
+    """Return whether this process can be forked: no thread, of a library's either, may hold a lock meanwhile.
+
+    A thread that was joined is there for a moment longer, on a busy machine for some milliseconds.
+    """
+    for _ in range(_LOOKS):
+        try:
+            if len(os.listdir("/proc/self/task")) == 1:
+                return True
+        except OSError:  # a system that does not say, where a fork may be unsafe in any case
+            return False
+        if threading.active_count() > 1:
+            return False
+        time.sleep(_LOOK_SECONDS)
+    return False
 
 
 class _ForkedLane:

@@ -4,9 +4,11 @@ import os
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from dpzv_audit.base import executor
 from dpzv_audit.base.errors import AuditError
 from dpzv_audit.base.executor import alongside
 
@@ -62,3 +64,13 @@ def test_a_process_of_one_thread_is_forked_and_another_is_not(tmp_path, threads,
         [sys.executable, script, threads], capture_output=True, text=True, env=environment, check=True
     )
     assert done.stdout.split() == [inherited]
+
+
+@pytest.mark.parametrize(("left", "alone"), [(3, True), (1000, False)])
+def test_a_thread_that_was_joined_is_waited_for_until_the_system_has_ended_it(monkeypatch, left, alone):
+    """It is still listed for `left` looks, though Python knows of it no more."""
+    looks = iter(range(left, -1, -1))
+    monkeypatch.setattr(executor, "threading", SimpleNamespace(active_count=lambda: 1))
+    monkeypatch.setattr(executor.os, "listdir", lambda folder: ["1", "2"] if next(looks) else ["1"])
+    monkeypatch.setattr(executor, "_LOOK_SECONDS", 0.0)
+    assert executor._single_threaded() is alone
