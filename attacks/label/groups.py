@@ -5,30 +5,35 @@ each node, so that they can sum over them. A node is split so that labels differ
 often share one have like labels. How often two records share a node, each node counted by one over its size, is a
 kernel (of random forests: Scornet, IEEE Transactions on Information Theory 2016), and a ridge regression on it lets
 known records vote.
+
+Sums over sets of records that reach a client in clear, as histograms or gradients of batches do, are solved for what
+each record adds to them, and a ridge regression reads known labels off that.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from dpzv_audit.systems.messages import GROUPS
+from dpzv_audit.systems.messages import GROUPS, OF_A_BATCH, SUMS
 from dpzv_audit.systems.record import Recorder
 from dpzv_audit.systems.run import prepared
 from dpzv_audit.systems.system import System
 from dpzv_audit.systems.task import Task
 from mechanisms.core.channel import Message, View
 
-from ..core.knowledge import FewLabels, Knowledge, OwnFeatures
+from ..core.equations import solved_sums
+from ..core.knowledge import FewLabels, Knowledge, OwnFeatures, granted
 from ..core.metrics import Floats, Ints
 from ..core.run import own_features
 from ..core.setting import ATTACKER, COLLUDING, AttackSetting
 from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
 from .binary import seen_alike
 from .completion import others
-from .direction import guessed, numbers_of
+from .direction import PENALTIES, guessed, numbers_of
 from .learners import by_regression, by_spreading
 from .mount import mounted
 
@@ -37,6 +42,8 @@ if TYPE_CHECKING:
 
 OWN = {"regression on own features": by_regression, "label spreading on own features": by_spreading}
 """Learners that read the client's own features with the same labels, by the names of their baselines."""
+SUMMED = (SUMS, OF_A_BATCH)
+"""Kinds of messages that are one sum or mean over a set of records."""
 POWER = 0.5
 """A node of n records counts n^-power for each of them: their kernel is 1 / n."""
 RIDGE = 1.0
@@ -101,15 +108,26 @@ class Nodes:
 
 
 def infer(view: View, known: Knowledge) -> LabelGuesses:
-    """Let records of known labels vote on those with which they share nodes."""
+    """Let records of known labels vote on those with which they share nodes, or sums; the mean of both votes."""
     few = known.granted(FewLabels)
-    messages = [message for message in view.messages if message.kind == GROUPS]
+    told = [message for message in view.messages if message.kind == GROUPS]
+    sums = [message for message in view.messages if message.kind in SUMMED and message.ids is not None]
     votes = []
     seen = []
     for place, (ids, labels) in enumerate(zip(few.ids.cpu().numpy(), few.labels.cpu().numpy(), strict=True)):
-        nodes = Nodes.of(messages, place, known.records)
-        votes.append(nodes.votes(ids, known.label_columns(labels)))
-        seen.append(nodes.seen)
+        targets = known.label_columns(labels)
+        read = []
+        often = np.zeros(known.records, np.int64)
+        if told:
+            nodes = Nodes.of(told, place, known.records)
+            read.append(nodes.votes(ids, targets))
+            often += nodes.seen
+        if sums:
+            read.append(by_sums(view, known, place, ids, targets))
+            about = np.concatenate([granted(message.ids, "ids")[place].cpu().numpy() for message in sums])
+            often += np.bincount(about[about >= 0], minlength=known.records)
+        votes.append(np.mean(read, axis=0))
+        seen.append(often)
     count = torch.from_numpy(np.stack(seen)).to(few.ids.device)
     records = seen_alike(count.scatter(1, few.ids, 0), known)
     if known.values is not None:
@@ -117,6 +135,28 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
     scores = torch.from_numpy(np.stack(votes)).to(few.ids.device)
     # Of two classes scores of one alone are ranked: each is compared with the other.
     return LabelGuesses.about(records, scores - scores.mean(2, keepdim=True))
+
+
+def by_sums(view: View, known: Knowledge, place: int, ids: Ints, targets: Floats) -> Floats:
+    """Return what is expected of each record, (N, c), by what it adds to sums in one training, and known `targets`.
+
+    Of several readings of the sums that is taken which known records, each left out in turn, fit best.
+    """
+    from sklearn.linear_model import RidgeCV
+
+    blocks = [own.features for own in known.grants if isinstance(own, OwnFeatures)]
+    own = zip(view.adversary.clients, blocks, strict=False)
+    features = {m: block.flatten(1).double().cpu().numpy() for m, block in own if block.is_floating_point()}
+    outputs = (1, known.classes) if known.values is None else (1,)
+    fits = []
+    for _, rows in solved_sums(view, known.records, outputs, features, place):
+        spread = rows.std(0)
+        columns = (rows - rows.mean(0)) / np.where(spread > 0.0, spread, 1.0)
+        model = RidgeCV(alphas=PENALTIES).fit(columns[ids], targets)
+        fits.append((float(model.best_score_), model.predict(columns).reshape(known.records, -1)))
+    if not fits:
+        return np.tile(targets.mean(0), (known.records, 1))
+    return np.asarray(max(fits, key=itemgetter(0))[1])
 
 
 def by_own_features(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
@@ -144,13 +184,12 @@ def groups_told(setting: AttackSetting) -> str | None:
         return "a built-in method tells no client which records share nodes of a tree; a system or a transcript may"
     if setting.adversary == COLLUDING and len(setting.parties) == 1:
         return "one client alone exchanges messages and cannot collude"
-    if GROUPS in setting.told:
+    if setting.told & {GROUPS, *SUMMED}:
         return None
     m = setting.client
     if capabilities.repeatable:
-        return (
-            f'it tells client {m} no groups; record.sent(round, 0, {m}, "groups", nodes, ids) where records are split'
-        )
+        line = f'record.sent(round, 0, {m}, "groups", nodes, ids)'
+        return f"it tells client {m} no groups or sums; {line} where records are split"
     return f"the transcript holds no 'groups' to client {m}, who looks; record them"
 
 
@@ -170,7 +209,7 @@ def on_pure_leaves(setting: AttackSetting) -> AttackSetting:
 
 SPEC = AttackSpec(
     name="label_groups",
-    summary="labels from who shares nodes of trees with records of known labels, as SecureBoost tells its clients",
+    summary="labels from who shares nodes of trees, or sums over records, with records of known labels",
     adversaries=("client", COLLUDING),
     infer=infer,
     mounted_by=mounted,
@@ -178,6 +217,6 @@ SPEC = AttackSpec(
         Positive("trees whose leaves hold records of one class: must be 0.95 at least", on_pure_leaves, 0.95),
         baselines=by_own_features,
     ),
-    needs=Needs(conditions=(groups_told,), one_view=True, reads=(GROUPS,), numbers=True),
+    needs=Needs(conditions=(groups_told,), one_view=True, reads=(GROUPS, *SUMMED), numbers=True),
     setup=Setup(options={"known_share": 0.1}, few_labels=True, grants=own_features),
 )

@@ -318,6 +318,22 @@ def test_the_game_solves_sums_over_sets_of_records_for_what_each_of_them_adds(tr
     assert least or bound.epsilon_lower == 0.0
 
 
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("training", "least", "most"),
+    [
+        (partial(logistic, batch=64, epochs=10), 0.9, 1.0),
+        (sums_by_bin, 0.85, 1.0),
+        (partial(sums_by_bin, leaks=False), 0.0, 0.65),
+    ],
+)
+def test_label_groups_reads_sums_over_sets_by_one_known_label_in_ten(training, least, most):
+    """Without leak 0.5 is expected, of 288 labels under two seeds; five deviations of 0.033 are allowed."""
+    found = mounted("label_groups", training, two_classes(), trials=2)
+    assert least <= found.success.value <= most
+    assert abs(found.controls["shuffled_labels"].value - 0.5) < 0.15
+
+
 def test_one_gradient_of_a_batch_is_a_kind_of_its_own():
     def averaged(task, record, seed):
         record.sent(0, 0, 1, "gradient", np.zeros(4), np.arange(8))
