@@ -154,7 +154,7 @@ class VerticalDataset:
         for records in (self.train, self.test):
             for array in (*records.features, records.labels):
                 digest.update(f" {array.dtype.str} {array.shape} ".encode())
-                digest.update(array.data.cast("B"))
+                digest.update(array.data.cast("B") if array.size else b"")
         return digest.hexdigest()
 
     def picture(self, client: int) -> tuple[int, int] | None:
