@@ -8,6 +8,7 @@ and parameters moved, does not depend on the batch. Needs the extra `[text]`.
 
 Run: OMP_NUM_THREADS=1 python benchmarks/large_client.py            BERT-base: 2 GB of memory, four minutes
      OMP_NUM_THREADS=1 python benchmarks/large_client.py --model minilm
+     OMP_NUM_THREADS=1 python benchmarks/large_client.py --model minilm --memory
      OMP_NUM_THREADS=1 python benchmarks/run.py large               rows of the page of benchmarks, of MiniLM's size
 """
 
@@ -22,7 +23,6 @@ from dpzv_audit.base.errors import InputError
 from dpzv_audit.reproduce.memory import LiveBytes, peak_of_a_round, random_encoder, random_tokens
 from mechanisms import METHODS
 from mechanisms.core.context import RunContext
-from mechanisms.methods.dpzv import DPZVRun
 
 LENGTH = 32
 SHAPES = {
@@ -37,6 +37,20 @@ PROMISED_MEMORY = 1.3
 """The peak of a round is at most so many times the model and the activations of a forward pass."""
 
 
+IN_PLACE = {"perturbation": "in-place", "momentum": 0.0}
+STEPS = {
+    "dpzv, in place": ("dpzv", IN_PLACE),
+    "dpzv-sound, in place": ("dpzv-sound", IN_PLACE),
+    "dpzv, on copies": ("dpzv", {"momentum": 0.0}),
+    "zoo-vfl": ("zoo-vfl", {}),
+    "cascaded": ("cascaded", {}),
+    "czofo": ("czofo", {}),
+    "vafl": ("vafl", {}),
+    "split": ("split", {}),
+}
+"""Methods whose memory is compared, without momentum, by name."""
+
+
 def encoder(name):
     """A folder with random weights of a shape, as a context."""
     layers, width, heads = SHAPES[name]
@@ -45,16 +59,16 @@ def encoder(name):
 
 
 def run_of(folder, batch, direction, device="cpu"):
-    """A run before its first round."""
-    config = METHODS["dpzv"].configure(
-        batch_size=batch,
-        client_model="transformer",
-        transformer=folder,
-        perturbation="in-place",
-        momentum=0.0,
-        direction=direction,
-    )
-    return DPZVRun(tensors(random_tokens(2 * batch, LENGTH), device), config, RunContext(seed=0, device=device))
+    """A run of dpzv in place before its first round."""
+    return method_run(folder, batch, "dpzv", IN_PLACE | {"direction": direction}, device)
+
+
+def method_run(folder, batch, method, options, device="cpu"):
+    """A run of a method before its first round."""
+    spec = METHODS[method]
+    config = spec.configure(batch_size=batch, client_model="transformer", transformer=folder, **options)
+    data = tensors(random_tokens(2 * batch, LENGTH), device)
+    return spec.start(data, config, RunContext(seed=0, device=device))
 
 
 def two_forward_passes(run):
@@ -121,13 +135,29 @@ def rows(*, quick=False, device="cpu"):
 
 
 @torch.no_grad()
+def memory(name, batch):
+    """Print the peak memory of a round by method: what tensors and Python hold, the table and the server included."""
+    with encoder(name) as folder:
+        for what, (method, options) in STEPS.items():
+            peak, model, activations = peak_and_parts(partial(method_run, folder, batch, method, options))
+            times = f"{peak / model:.2f} models, {peak / (model + activations):.2f} times model and activations"
+            print(f"{what}: {peak / 1e6:,.0f} MB, {times}")
+    print(f"model {model / 1e6:,.1f} MB; activations {activations / 1e6:,.1f} MB, the most that one forward pass of")
+    print(f"{batch} records of {LENGTH} tokens holds at once without a graph: hidden states, attention, feed-forward")
+
+
+@torch.no_grad()
 def main():
     """Print the unit costs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=SHAPES, default="bert")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--memory", action="store_true", help="peak memory by method instead, of batches of 8")
     arguments = parser.parse_args()
+    if arguments.memory:
+        memory(arguments.model, 8)
+        return
     batch = arguments.batch
     with encoder(arguments.model) as folder:
         taken, bare, run = compared(folder, batch, turns=arguments.turns)
