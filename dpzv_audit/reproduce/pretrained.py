@@ -136,6 +136,9 @@ class OnText(TrainedAlone):
         few = sample_of_training(dataset, records)
         data = TrainingData.of(few, dtype=dtype_of(config), device="cpu")
 
+        # A plan of scalars has no round past the last of its epochs.
+        config = config.model_copy(update={"epochs": max(config.epochs, _ROUNDS_TIMED)})
+
         def make() -> Run:
             return method.start(data, config, RunContext(seed=setting.seed))
 

@@ -82,6 +82,11 @@ def test_the_table_shows_its_rows(small_minilm):
     assert first[-3] == second[-3] == "label_norm"
 
 
+def test_a_plan_of_one_short_epoch_has_rounds_enough_to_be_timed(small_minilm):
+    (item,) = rows("DPZV without noise, last block, a fifth")
+    assert item.run(Setting(load=reviews, epochs=1, seeds=1)).seconds_of_a_round > 0
+
+
 def test_where_no_attack_applies_the_row_says_so(small_minilm):
     (item,) = rows("VAFL, last block", passes=1, attacks=("label_received",))
     table = dataclasses.replace(TABLES["amazon-minilm"], items=(item,))
