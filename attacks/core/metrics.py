@@ -320,12 +320,13 @@ def shared_area_limits(scores: ArrayLike, positive: ArrayLike, ids: ArrayLike, c
 
 
 def with_shared(measured: Interval, limits: Callable[[], Limits]) -> Interval:
-    """Return a measurement of several trainings with the `limits` by records that they share."""
+    """Return a measurement of several trainings with the `limits` by records that they share; its own are as wide."""
     over = measured.over_trainings
     if over is None or over.count < 2:
         return measured
     low, high = limits()
-    return replace(measured, over_trainings=replace(over, shared_low=low, shared_high=high))
+    shared = replace(over, shared_low=low, shared_high=high)
+    return replace(measured, low=min(measured.low, low), high=max(measured.high, high), over_trainings=shared)
 
 
 def rate_limits(hits: float, n: int, confidence: float = 0.95) -> Limits:

@@ -315,3 +315,5 @@ def test_one_training_has_no_shared_limits():
     assert with_shared(alone, lambda: (0.0, 1.0)) is alone
     both = with_shared(rate_interval([[True, False], [True, False]]), lambda: (0.1, 0.9))
     assert (both.over_trainings.shared_low, both.over_trainings.shared_high) == (0.1, 0.9)
+    plain = rate_interval([[True, False], [True, False]])
+    assert (both.low, both.high) == (min(0.1, plain.low), max(0.9, plain.high))
