@@ -73,7 +73,7 @@ def _table(claim: TrainedClaim | OwnClaim, access: Access) -> CsvTable:
         test=test[0] if test else None,
         separator=claim.separator or ",",
         classes=claim.classes or None,
-        task=claim.task,
+        task=claim.task or "classification",
     )
 
 

@@ -358,7 +358,7 @@ class _Data(_Form):
     """In place of a data set: a table below the folder of the claims file; its first line names the columns."""
     label: Text | None = None
     """With `csv`: the column to predict."""
-    task: TaskName = "classification"
+    task: TaskName | None = None
     """With `csv`: "regression" where the label is a number, which systems alone learn."""
     columns: list[Names] = Field(default_factory=list, max_length=MOST_CLIENTS)
     """With `csv`: the columns of each client, in place of `clients`."""
