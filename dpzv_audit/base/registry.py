@@ -5,7 +5,8 @@ A package adds one by an entry point in the group `dpzv_audit.methods`, `dpzv_au
     [project.entry-points."dpzv_audit.methods"]
     laplace = "my_package.laplace:SPEC"
 
-The entry point has the object's own name. The object is imported when it is looked up, or all are listed.
+The entry point has the object's own name. The object is imported when it is looked up, or all are listed. So are those
+of this package that a registry names by their place, "module:attribute": what asks about one method loads no other.
 """
 
 import importlib.util
@@ -17,7 +18,7 @@ from contextvars import ContextVar
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 from .errors import AuditError, InputError, unknown_name
 from .files import tree_digest
@@ -67,15 +68,19 @@ class Registry(Mapping[str, T]):
     its package is broken. Iterating leaves broken ones out, and names them in the log.
     """
 
-    def __init__(self, group: str, kind: type[T], built_in: Iterable[T] = ()) -> None:
+    def __init__(self, group: str, kind: type[T], built_in: Iterable[T] | Mapping[str, str] = ()) -> None:
+        """`built_in` are the tool's own, as in `add`."""
         self.group = group
         self._kind = kind
-        self._built_in: dict[str, T] = {}
-        self.add(*built_in)
+        self._built_in: dict[str, T | EntryPoint] = {}
+        self.add(built_in)
 
-    def add(self, *built_in: T) -> None:
-        """Add objects of the tool's own, whose modules need the registry themselves."""
-        self._built_in |= {item.name: item for item in built_in}
+    def add(self, built_in: Iterable[T] | Mapping[str, str]) -> None:
+        """Add objects of the tool's own, or the place of each by its name, "module:attribute"."""
+        if isinstance(built_in, Mapping):
+            self._built_in |= {name: EntryPoint(name, place, self.group) for name, place in built_in.items()}
+        else:
+            self._built_in |= {item.name: item for item in built_in}
 
     def __getitem__(self, name: str) -> T:
         installed = _installed(self.group).get(name, ())
@@ -83,7 +88,10 @@ class Registry(Mapping[str, T]):
         if len(packages) > 1:
             rule = f"is brought to {self.group} by {' and '.join(packages)}"
             raise InputError(f"{rule}: uninstall all but one of these packages", repr(name))
-        return self._load(installed[0]) if installed else self._built_in[name]
+        if installed:
+            return self._load(installed[0])
+        item = self._built_in[name]
+        return cast(T, item.load()) if isinstance(item, EntryPoint) else item
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._working if _IMPORTS.get() else self._built_in)

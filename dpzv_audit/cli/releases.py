@@ -174,7 +174,7 @@ class ReleaseFlags(_Numbers, TrainingFlags):  # type: ignore[misc]
         """
         from mechanisms.core.scalars import scalar_config
 
-        from ..evidence.privacy import check_noise, noised
+        from ..evidence.refusals import check_noise, noised
 
         for name, value in self._numbers.items():
             if name not in ("batch_size", "dataset_size", "clients"):

@@ -41,15 +41,14 @@ from .bounding import NEIGHBOURS, AuditPlan, Bounded, bounded_by, silent, wealth
 from .games import voids_of
 from .privacy import (
     Claimed,
-    check_noise,
     game_of,
-    noised,
     privacy_of,
     privacy_of_system,
     section,
     section_of_channel,
     tradeoff_of,
 )
+from .refusals import check_noise, noised
 from .sections import Provenance, configured, provenance, published_simulation
 from .sentences import said
 from .verdict import Theory, decide, largest_gating

@@ -23,7 +23,7 @@ import numpy as np
 
 from mechanisms.core.context import Deployment
 from mechanisms.core.scalars import ScalarConfig, scalar_config, scalar_release
-from mechanisms.core.streams import cyclic
+from mechanisms.core.schedules import cyclic
 from mechanisms.methods.dpzv import DPZV
 from mechanisms.methods.fixed_features import SPEC as FIXED
 

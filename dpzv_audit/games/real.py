@@ -36,7 +36,7 @@ from mechanisms.core.replicas import Evaluator, ParameterStack
 from mechanisms.core.rounds import Turn
 from mechanisms.core.scalars import NoisedScalars, ScalarConfig
 from mechanisms.core.streams import Batch
-from mechanisms.methods.dpzv import DPZVRun
+from mechanisms.methods.dpzv_run import DPZVRun
 
 from ..base.errors import InputError
 from ..base.seeds import Purpose, stream

@@ -30,7 +30,7 @@ from ..accounting import epsilon_from_mu, mu_from_epsilon, upper_bounds
 from ..base.findings import Interval
 from ..evidence.auditing import simulated_outcome
 from ..evidence.bounding import AuditPlan
-from ..evidence.privacy import noised
+from ..evidence.refusals import noised
 from ..results import Number, Part
 from ..statistics.comparison import compared
 from .table import ResultPart, Row, Setting, TableRow, Values, Work, counted, pace

@@ -13,20 +13,19 @@ is counted: both uploads of a zeroth-order client, the first table, and all clie
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from dpzv_audit.accounting import Release, calibrate, sigma_from_paper
-from dpzv_audit.accounting.release import ServerUpdate, batches_reach_further
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.findings import NeighbourRelation
 from dpzv_audit.base.seeds import Purpose
 
 from .channel import SERVER
-from .config import AsyncConfig, Bits, ProtectedConfig, active_clients
-from .context import AnswerBehaviour, Deployment, Plan, RunContext, TrainingData, dtype_of, schedule
+from .config import Bits, ProtectedConfig, active_clients
+from .context import AnswerBehaviour, Deployment, RunContext, TrainingData, dtype_of, schedule, stated
 from .defence import GradientDefences, penalised
 from .federation import ForwardPass
 from .method import Games, MethodSpec, Protection
@@ -168,32 +167,6 @@ def channel_release(config: ProtectedConfig, deployment: Deployment) -> Release:
         whole_data_rounds=clients if kept and channel == "embedding" else 0,
         clip_scope="batch" if config.dp == "embedding-batch" else "record",
         client_update="frozen" if config.client_rate == 0 else config.client_step,
-    )
-
-
-def stated(
-    config: AsyncConfig,
-    deployment: Deployment,
-    plan: Plan,
-    *,
-    update: ServerUpdate,
-    **own: Any,
-) -> Release:
-    """Return the release of a plan's rounds, with what a method's `own` messages have beside it."""
-    moved: ServerUpdate = "frozen" if config.server_rate == 0 else update
-    same = config.model_dump(include={"batch_size", "sampler", "sample_rate", "noise"})
-    return Release(
-        dataset_size=deployment.records,
-        rounds=len(plan.active),
-        clients=own.pop("clients", deployment.clients),
-        secret_batches=batches_reach_further(config.sampler, deployment.clients),
-        participations=plan.participations,
-        server_update=moved if config.top_model else "none",
-        seeded_noise=deployment.seeded_noise,
-        seeded_batches=deployment.seeded_batches,
-        data_dependent_side=deployment.data_dependent_side,
-        **same,
-        **own,
     )
 
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .config import Downlink
-from .models import Architecture
+
+if TYPE_CHECKING:
+    from .models import Architecture
 
 _NONE: frozenset[str] = frozenset()
 
@@ -57,7 +59,7 @@ class Capabilities:
     apart: frozenset[int] = frozenset()
     featureless: frozenset[int] = frozenset()
     told: Mapping[int, frozenset[str]] = field(default_factory=dict)
-    architectures: Mapping[int, Architecture] = field(default_factory=dict)
+    architectures: "Mapping[int, Architecture]" = field(default_factory=dict)
     named: Mapping[int, int] = field(default_factory=dict)
     down: Mapping[str, Traffic] = field(default_factory=dict)
     up: Mapping[str, Traffic] = field(default_factory=dict)

@@ -22,9 +22,7 @@ from dpzv_audit.base import limits
 from dpzv_audit.base.errors import InputError, accounted_delta, check_count, rule_after_value
 
 from .defence import Defence, Place, checked, label_release
-from .noise import NoiseKind
-from .patches import FeatureKind
-from .streams import by_compute_times, cyclic, random_activation
+from .schedules import by_compute_times, cyclic, random_activation
 
 C = TypeVar("C", bound="TrainingConfig")
 
@@ -40,6 +38,8 @@ Positive = Annotated[float, Field(gt=0)]
 Delta = Annotated[float, Field(gt=0, lt=1), AfterValidator(accounted_delta)]
 Smoothing = Annotated[Positive, Field(description="Smoothing parameter, mu.")]
 Bits = Literal[1, 2, 4, 8]
+NoiseKind = Literal["grid", "float"]
+FeatureKind = Literal["auto", "components", "patches"]
 ClientModel = Literal[
     "auto", "mlp", "strip-cnn", "patch-cnn", "resnet18", "resnet18-stem", "tokens", "transformer", "transformer-stem"
 ]

@@ -4,22 +4,27 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from dpzv_audit.accounting import Release
+from dpzv_audit.accounting.release import ServerUpdate, batches_reach_further
 from dpzv_audit.base.seeds import Purpose
 from dpzv_audit.data.vertical import VerticalDataset
 
-from .channel import ByteLedger, Channel, Observer
 from .config import AsyncConfig, TrainingConfig, active_clients, check_plan
-from .joining import joined
-from .models import Architecture
-from .replicas import ParameterStack, SoftTargets, Targets
+from .schedules import cyclic, largest_participation
 from .secret import Origin
-from .streams import Batch, Streams, cyclic, largest_participation
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from .channel import ByteLedger, Channel, Observer
+    from .models import Architecture
+    from .replicas import ParameterStack, SoftTargets, Targets
+    from .streams import Batch, Streams
 
 
 @dataclass(frozen=True)
@@ -57,19 +62,21 @@ class RunContext:
     seed: int
     replicas: Sequence[int] = (0,)
     device: str = "cpu"
-    observers: Sequence[Observer] = ()
+    observers: "Sequence[Observer]" = ()
     origin: Origin | None = None
     sampling: Origin | None = None
     behaviours: "Mapping[int, Behaviour]" = field(default_factory=dict)
     plan: Plan | None = None
-    noised: Callable[[Tensor], Tensor] | None = None
-    released: Callable[[Tensor], Tensor] | None = None
-    channel: Channel | None = None
+    noised: "Callable[[Tensor], Tensor] | None" = None
+    released: "Callable[[Tensor], Tensor] | None" = None
+    channel: "Channel | None" = None
     progress: Callable[[int], None] | None = None
     enough: Mapping[int, int] = field(default_factory=dict)
 
-    def streams(self, dtype: torch.dtype) -> Streams:
+    def streams(self, dtype: "torch.dtype") -> "Streams":
         """Return where these replicas draw numbers of `dtype` that are public, or as secret as batches are."""
+        from .streams import Streams
+
         return Streams(self.seed if self.sampling is None else self.sampling, self.replicas, dtype, self.device)
 
     def deployment(self, data: "TrainingData") -> "Deployment":
@@ -82,7 +89,7 @@ class RunContext:
         """Return what noise is drawn from."""
         return self.seed if self.origin is None else self.origin
 
-    def noise_streams(self, dtype: torch.dtype) -> Streams:
+    def noise_streams(self, dtype: "torch.dtype") -> "Streams":
         """Return where these replicas draw noise of `dtype`."""
         return replace(self.streams(dtype), seed=self.noise_origin)
 
@@ -136,6 +143,32 @@ def schedule(config: AsyncConfig, deployment: Deployment) -> Plan:
     return Plan(active, by_client, participations, sigma=0.0)
 
 
+def stated(
+    config: AsyncConfig,
+    deployment: Deployment,
+    plan: Plan,
+    *,
+    update: ServerUpdate,
+    **own: Any,
+) -> Release:
+    """Return the release of a plan's rounds, with what a method's `own` messages have beside it."""
+    moved: ServerUpdate = "frozen" if config.server_rate == 0 else update
+    same = config.model_dump(include={"batch_size", "sampler", "sample_rate", "noise"})
+    return Release(
+        dataset_size=deployment.records,
+        rounds=len(plan.active),
+        clients=own.pop("clients", deployment.clients),
+        secret_batches=batches_reach_further(config.sampler, deployment.clients),
+        participations=plan.participations,
+        server_update=moved if config.top_model else "none",
+        seeded_noise=deployment.seeded_noise,
+        seeded_batches=deployment.seeded_batches,
+        data_dependent_side=deployment.data_dependent_side,
+        **same,
+        **own,
+    )
+
+
 def repeats_of(behaviours: "Mapping[int, Behaviour]") -> dict[int, int]:
     """Return how many own rounds a batch of the first pass serves, by client that deviates."""
     return {number: behaviour.first_pass_repeats for number, behaviour in behaviours.items()}
@@ -148,9 +181,9 @@ class ClientTurn:
     round: int
     client: int
     own_round: int
-    batch: Batch
+    batch: "Batch"
     shape: tuple[int, ...]
-    dtype: torch.dtype
+    dtype: "torch.dtype"
     device: str
 
 
@@ -165,7 +198,7 @@ class ClientBehaviour(Protocol):
     def first_pass_repeats(self) -> int:
         """Return how many successive own rounds each batch of its first pass serves; 1: every round draws its own."""
 
-    def uploads(self, turn: ClientTurn) -> Tensor | None:
+    def uploads(self, turn: ClientTurn) -> "Tensor | None":
         """Return the two embeddings (K, 2, B, width) to send instead of the model's, or None to follow the protocol."""
 
 
@@ -177,7 +210,7 @@ class GradientBehaviour(Protocol):
     def first_pass_repeats(self) -> int:
         """See `ClientBehaviour.first_pass_repeats`."""
 
-    def own_gradient(self, gradient: Tensor) -> Tensor:
+    def own_gradient(self, gradient: "Tensor") -> "Tensor":
         """Return what to step by, (K, d), in place of `gradient`, whose storage may be written again after the step."""
 
 
@@ -189,7 +222,7 @@ class AnswerBehaviour(Protocol):
     def first_pass_repeats(self) -> int:
         """See `ClientBehaviour.first_pass_repeats`."""
 
-    def answer(self, client: int, batch: Batch, embeddings: Tensor, gradient: Tensor) -> Tensor:
+    def answer(self, client: int, batch: "Batch", embeddings: "Tensor", gradient: "Tensor") -> "Tensor":
         """Return what a client gets for its `embeddings` (K, B, width) of a batch in place of the loss's `gradient`."""
 
 
@@ -203,15 +236,19 @@ class LabelDecoder:
     `parts` are weights (K, classes, h), biases (K, 1, h), weights (K, h, classes) and biases (K, 1, classes).
     """
 
-    parts: tuple[Tensor, ...]
+    parts: "tuple[Tensor, ...]"
 
-    def probabilities(self, soft: Tensor) -> Tensor:
+    def probabilities(self, soft: "Tensor") -> "Tensor":
         """Return how likely each class is, (K, n, classes), of predicted soft labels (K, n, classes)."""
+        import torch
+
         first, shift, second, bias = self.parts
         return torch.softmax(torch.relu(soft @ first + shift) @ second + bias, 2)
 
-    def logits(self, logits: Tensor) -> Tensor:
+    def logits(self, logits: "Tensor") -> "Tensor":
         """Return the logits of classes, (K, n, classes), of those that a model gives."""
+        import torch
+
         return self.probabilities(torch.softmax(logits, 2)).clamp(min=torch.finfo(logits.dtype).tiny).log()
 
 
@@ -225,14 +262,14 @@ class TrainingData:
     number, label c stands for `values[c]`.
     """
 
-    features: tuple[Tensor, ...]
-    labels: Tensor
-    test_features: tuple[Tensor, ...]
-    test_labels: Tensor
+    features: "tuple[Tensor, ...]"
+    labels: "Tensor"
+    test_features: "tuple[Tensor, ...]"
+    test_labels: "Tensor"
     classes: int
     vocabulary: int | None = None
-    selection: Tensor | None = None
-    soft: SoftTargets | None = None
+    selection: "Tensor | None" = None
+    soft: "SoftTargets | None" = None
     decoder: LabelDecoder | None = None
     values: np.ndarray | None = None
 
@@ -244,18 +281,21 @@ class TrainingData:
         return self.selection.shape[1]
 
     @property
-    def like(self) -> Tensor:
+    def like(self) -> "Tensor":
         """Return a tensor of the precision and device of losses: of token ids these are in single precision."""
+        import torch
+
         block = self.features[0]
         return block if block.is_floating_point() else torch.empty(0, device=block.device)
 
     @classmethod
     def of(
-        cls, dataset: VerticalDataset, *, dtype: torch.dtype, device: str, labels: np.ndarray | None = None
+        cls, dataset: VerticalDataset, *, dtype: "torch.dtype", device: str, labels: np.ndarray | None = None
     ) -> "TrainingData":
         """Copy `dataset` to `device`; `labels` (N,) or (K, N) replace the training labels (label games, controls)."""
+        import torch
 
-        def moved(block: np.ndarray) -> Tensor:
+        def moved(block: np.ndarray) -> "Tensor":
             # Token ids stay integers, and labels.
             tensor = torch.from_numpy(np.ascontiguousarray(block)).to(device)
             return tensor.to(dtype) if tensor.is_floating_point() else tensor
@@ -281,11 +321,11 @@ class TrainingData:
         decoder = LabelDecoder(parts) if parts else None
         return replace(self, labels=labels, selection=selection, soft=soft, decoder=decoder)
 
-    def decoded(self, logits: Tensor) -> Tensor:
+    def decoded(self, logits: "Tensor") -> "Tensor":
         """Return logits (K, n, classes) of true classes, of those that trained models give."""
         return logits if self.decoder is None else self.decoder.logits(logits)
 
-    def batch_labels(self, batch: Batch) -> Targets:
+    def batch_labels(self, batch: "Batch") -> "Targets":
         """Return labels (K, B) of `batch`, or the soft ones."""
         if self.soft is not None:
             rows = self.soft.rows
@@ -293,15 +333,17 @@ class TrainingData:
             return replace(self.soft, rows=rows.gather(1, places))
         return self.named_labels(batch)
 
-    def named_labels(self, batch: Batch) -> Tensor:
+    def named_labels(self, batch: "Batch") -> "Tensor":
         """Return labels (K, B) of `batch`, one class a record where they are soft too."""
         if self.labels.dim() == 1:
             return self.labels.index_select(0, batch.ids.flatten()).view(batch.ids.shape)
         return self.labels.gather(1, batch.ids)
 
 
-def dtype_of(config: TrainingConfig) -> torch.dtype:
+def dtype_of(config: TrainingConfig) -> "torch.dtype":
     """Return the precision of the simulation as torch names it."""
+    import torch
+
     return torch.float64 if config.dtype == "float64" else torch.float32
 
 
@@ -317,16 +359,16 @@ class TrainedStack:
     `secret_noise` says whether noise was drawn from secret bits, and `secret_draws` what else was, by purpose.
     """
 
-    clients: tuple[ParameterStack, ...]
-    server: ParameterStack
+    clients: "tuple[ParameterStack, ...]"
+    server: "ParameterStack"
     correct: np.ndarray
     loss: np.ndarray
-    ledger: ByteLedger
+    ledger: "ByteLedger"
     rounds: int
     rounds_by_client: tuple[int, ...]
     history: tuple[tuple[int, float, float], ...] = ()
     traffic: tuple[tuple[int, int], ...] = ()
-    architectures: tuple[Architecture | None, ...] = ()
+    architectures: "tuple[Architecture | None, ...]" = ()
     answers: tuple[np.ndarray, ...] = ()
     secret_noise: bool = False
     secret_draws: frozenset[Purpose] = frozenset()
@@ -339,6 +381,8 @@ class TrainedStack:
     @classmethod
     def joined(cls, stacks: "Sequence[TrainedStack]") -> "TrainedStack":
         """Return one stack of the replicas of several, in their order; `history` has the means over all of them."""
+        from .joining import joined
+
         if len(stacks) == 1:
             return stacks[0]
         sizes = [len(stack.correct) for stack in stacks]

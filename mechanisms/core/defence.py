@@ -9,25 +9,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
-from torch import Tensor
 
 from dpzv_audit.accounting.labels import LabelRelease
 from dpzv_audit.base.errors import InputError, rule_after_value, unknown_name
 from dpzv_audit.base.registry import Registry
 from dpzv_audit.base.seeds import Purpose
 
-from .bits import BitSource
-from .channel import SERVER, Channel, Message
-from .noise import gaussian
 from .secret import Origin
-from .streams import Batch
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from .bits import BitSource
+    from .channel import Channel
     from .config import TrainingConfig
     from .context import RunContext, TrainingData
+    from .streams import Batch
 
 Place = Literal["labels", "embedding", "gradient"]
 """Where a defence stands: at labels, before training, at what a client sends up, or at gradients that it gets back."""
@@ -45,21 +44,29 @@ class Draws:
     seed: int
     replicas: Sequence[int]
     place: int
-    channel: Channel | None = None
+    channel: "Channel | None" = None
     number: int = 0
 
-    def send(self, client: int, features: Tensor) -> Tensor:
+    def send(self, client: int, features: "Tensor") -> "Tensor":
         """Return features (K, N, d) as the server receives them of a client, once, before training."""
+        from .channel import SERVER, Message
+
         if self.channel is None:
             return features
         return self.channel.send(Message(-1, client, SERVER, "features", features))
 
-    def bits(self, replica: int) -> BitSource:
+    def bits(self, replica: int) -> "BitSource":
         """Return the source of one replica, the same each time it is asked for."""
+        from .bits import BitSource
+
         return BitSource(self.origin, Purpose.LABELS, (replica, self.place))
 
-    def normal(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    def normal(self, shape: tuple[int, ...], like: "Tensor") -> "Tensor":
         """Return independent N(0, 1) for one message, (K, *shape), on the device of `like`; the same each time."""
+        import torch
+
+        from .noise import gaussian
+
         rows = [gaussian(shape, 1.0, self.origin, Purpose.DEFENCE, k, self.place, self.number) for k in self.replicas]
         return torch.from_numpy(np.stack(rows)).to(like)
 
@@ -89,7 +96,7 @@ class Defence(BaseModel):
         """
         return None
 
-    def on_embeddings(self, features: Tensor, embeddings: Tensor) -> Tensor | None:
+    def on_embeddings(self, features: "Tensor", embeddings: "Tensor") -> "Tensor | None":
         """Return what a client adds to the gradient at its `embeddings`; None where that is not its place.
 
         Args:
@@ -101,7 +108,7 @@ class Defence(BaseModel):
         """
         return None
 
-    def on_answers(self, embeddings: Tensor, gradient: Tensor) -> Tensor:
+    def on_answers(self, embeddings: "Tensor", gradient: "Tensor") -> "Tensor":
         """Return what a client pulls back of the `gradient` that it was sent; this alone where that is not its place.
 
         Args:
@@ -110,7 +117,7 @@ class Defence(BaseModel):
         """
         return gradient
 
-    def on_gradients(self, values: Tensor, labels: Tensor, real: Tensor, draws: Draws) -> Tensor:
+    def on_gradients(self, values: "Tensor", labels: "Tensor", real: "Tensor", draws: Draws) -> "Tensor":
         """Return gradients of one message as they are sent; these alone where that is not its place.
 
         Args:
@@ -162,7 +169,7 @@ def defended(data: "TrainingData", defences: Sequence[Defence], context: "RunCon
     return data
 
 
-def penalised(gradient: Tensor, defences: Iterable[Defence], features: Tensor, embeddings: Tensor) -> Tensor:
+def penalised(gradient: "Tensor", defences: Iterable[Defence], features: "Tensor", embeddings: "Tensor") -> "Tensor":
     """Return the gradient (K, B, width) at `embeddings` that a client pulls back: what its defences make of it."""
     for defence in defences:
         gradient = defence.on_answers(embeddings, gradient)
@@ -178,6 +185,8 @@ class GradientDefences:
     """
 
     def __init__(self, config: "TrainingConfig", context: "RunContext") -> None:
+        import torch
+
         self._defences = [(n, defence) for n, defence in enumerate(config.defences) if defence.place == "gradient"]
         self._context = context
         self._size = config.batch_size
@@ -187,7 +196,7 @@ class GradientDefences:
         """Return whether any stands there."""
         return bool(self._defences)
 
-    def __call__(self, values: Tensor, data: "TrainingData", batch: Batch) -> Tensor:
+    def __call__(self, values: "Tensor", data: "TrainingData", batch: "Batch") -> "Tensor":
         """Return gradients (K, B, width) of the mean over `batch` as they are sent.
 
         Defences see a record's own gradient, which is B times its part of the mean.

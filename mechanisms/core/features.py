@@ -19,8 +19,9 @@ from torch import Tensor
 
 from dpzv_audit.base.seeds import Purpose, stream
 
+from .config import FeatureKind
 from .models import Architecture, Network, feature_model, layout_of
-from .patches import FeatureKind, PatchFeatures
+from .patches import PatchFeatures
 from .replicas import ParameterStack, embeddings_of, evaluator_for
 
 _THRESHOLD = 0.5

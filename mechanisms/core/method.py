@@ -2,10 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from dpzv_audit.accounting import Release
 from dpzv_audit.base.errors import InputError, unknown_name
@@ -13,12 +10,16 @@ from dpzv_audit.base.findings import AdversaryName, NeighbourRelation
 from dpzv_audit.base.seeds import Purpose
 
 from .capabilities import Capabilities
-from .channel import SERVER, Channel
 from .config import Downlink, TrainingConfig, build_config
 from .context import AnswerBehaviour, Behaviour, Deployment, Plan, RunContext, TrainedStack, TrainingData, dtype_of
 from .defence import checked, defended, label_release, words_of
-from .federation import Federation
 from .secret import SecretBits
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from .channel import Channel
+    from .federation import Federation
 
 # Clients whose runs tell whether a method draws noise.
 _FEW = 3
@@ -42,7 +43,7 @@ _NO_SCALARS = "the games are played on noised scalars, which it does not send"
 class Stack(Protocol):
     """The parties of a stack, as the loop that trains needs them."""
 
-    channel: Channel
+    channel: "Channel"
 
     @property
     def steps_per_pass(self) -> int:
@@ -67,15 +68,17 @@ class Run(Protocol):
     def step(self) -> None:
         """Run the next round."""
 
-    def own_tensors(self) -> dict[str, Tensor]:
+    def own_tensors(self) -> "dict[str, Tensor]":
         """Return state beside the federation's that a checkpoint must hold."""
 
     def skip_to(self, rounds: int) -> None:
         """Set the counters of this run, and of its random streams, to where `rounds` rounds are done."""
 
 
-def federation_of(run: Run) -> Federation:
+def federation_of(run: Run) -> "Federation":
     """Return the clients and the server of a run; `TypeError` for one whose parties are not the tool's own."""
+    from .federation import Federation
+
     if not isinstance(run.federation, Federation):
         raise TypeError(f"a {type(run).__name__} keeps no parties")
     return run.federation
@@ -234,6 +237,8 @@ class MethodSpec:
         Raises:
             InputError: The configuration is of another type or does not fit the data, or behaviours do not fit either.
         """
+        from .channel import Channel
+
         if not isinstance(config, self.config):
             kind = f"config is a {type(config).__name__}"
             raise InputError(f"{kind}; use a {self.config.__name__} for method {self.name}")
@@ -288,6 +293,8 @@ class MethodSpec:
         """
         if self.protection(config).draws or not self.capabilities.simulated:
             return
+        import torch
+
         try:
             config.check_clients(_FEW)
             clients = min(clients, _FEW)
@@ -334,6 +341,8 @@ class MethodSpec:
         return f"{own}; and {words}" if protection.draws else own
 
     def _check_behaviours(self, behaviours: Mapping[int, Behaviour], clients: int) -> None:
+        from .channel import SERVER
+
         if isinstance(behaviours.get(SERVER), AnswerBehaviour) and self.downlink == "gradient":
             behaviours = {number: own for number, own in behaviours.items() if number != SERVER}
         if not behaviours:

@@ -15,9 +15,9 @@ from torch.nn import functional
 
 from dpzv_audit.base.errors import InputError
 
-from .config import ClientModel, TrainingConfig
+from .config import ClientModel, FeatureKind, TrainingConfig
 from .fixed import fixed_map
-from .patches import FeatureKind, PatchFeatures, Shape, kind_for, regions_of
+from .patches import PatchFeatures, Shape, kind_for, regions_of
 from .pretrained import TransformerModel, client_transformer, server_transformer
 
 GROUPS = 8

@@ -27,18 +27,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from fractions import Fraction
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dpzv_audit.accounting.release import ClipRule
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.seeds import Purpose, stream
 
 from .secret import Origin, SecretBits, Words
 from .streams import Blocks, Streams
+
+if TYPE_CHECKING:
+    from .config import NoiseKind
 
 Floats = NDArray[np.float64]
 
@@ -128,8 +132,6 @@ def _between(numerator: int, bits: int, scale: float) -> int | None:
     return low
 
 
-ClipRule = Literal["symmetric", "paper-one-sided"]
-NoiseKind = Literal["grid", "float"]
 _BLOCK = 256
 
 
@@ -257,7 +259,7 @@ class Grid:
         return cls(clip, min(bits, most, _LARGEST_SUM - (records - 1).bit_length()))
 
     @classmethod
-    def of(cls, noise: NoiseKind, clip: float, std: float, *, bits: int, records: int = 1) -> "Grid | None":
+    def of(cls, noise: "NoiseKind", clip: float, std: float, *, bits: int, records: int = 1) -> "Grid | None":
         """Return the grid of a channel as `fit` does; None where noise is in floating point, or there is none."""
         if noise != "grid" or std <= 0.0:
             return None

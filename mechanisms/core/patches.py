@@ -9,8 +9,9 @@ from torch.nn import functional
 
 from dpzv_audit.base.errors import InputError
 
+from .config import FeatureKind
+
 Shape = tuple[int, ...]
-FeatureKind = Literal["auto", "components", "patches"]
 SIDE = 6
 """Pixels of a patch each way: the size that did best in Coates, Ng and Lee (2011)."""
 _POSITIONS = 4

@@ -9,22 +9,22 @@ Games, evidence and attacks ask for this, whatever method sends such scalars.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from dpzv_audit.accounting import Release, sigma_from_paper, sigma_sound
+from dpzv_audit.accounting.release import ClipRule
 from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.limits import MOST_DIRECTIONS, MOST_ROUNDS
 from dpzv_audit.base.seeds import Purpose
 
-from .baselines import stated
 from .config import AsyncConfig, Delta, Positive, TrainingConfig
-from .context import Deployment, Plan, RunContext, dtype_of, schedule
+from .context import Deployment, Plan, RunContext, dtype_of, schedule, stated
 from .method import MethodSpec
-from .noise import SCALAR_BITS, ClipRule, GaussianNoise, Grid, clip, nearest_steps
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class ScalarConfig(AsyncConfig):
@@ -180,6 +180,8 @@ class NoisedScalars:
         purpose: Purpose = Purpose.NOISE,
     ) -> None:
         """`sigma` is the standard deviation of the noise on the mean; `clip` and `clip_rule` stand in for its own."""
+        from .noise import SCALAR_BITS, GaussianNoise, Grid
+
         self._size = config.batch_size
         self._clip = clip or config.clip
         self._rule = clip_rule or config.clip_rule
@@ -189,12 +191,16 @@ class NoisedScalars:
         std = sigma if self.grid is None else total
         self.noise = GaussianNoise(std, context.noise_streams(self._dtype), purpose=purpose, grid=self.grid)
 
-    def sums(self, differences: Tensor, scale: float, weights: Tensor | None) -> Tensor:
+    def sums(self, differences: "Tensor", scale: float, weights: "Tensor | None") -> "Tensor":
         """Return what noise is added to, (K,): whole numbers of steps in float64; without a grid the clipped mean.
 
         `differences` (K, B), which are changed in place, times `scale` are the delta_i; `weights` (K, B), 0 or 1, say
         which records count. On the grid one record moves its sum by at most 2^(bits + 1) where it is replaced.
         """
+        import torch
+
+        from .noise import clip, nearest_steps
+
         if self.grid is None:
             clipped = clip(differences.mul_(scale), self._clip, self._rule)
             if weights is not None:
@@ -205,7 +211,7 @@ class NoisedScalars:
             steps.mul_(weights)
         return steps.sum(1, dtype=torch.float64)
 
-    def scalars(self, sums: Tensor) -> Tensor:
+    def scalars(self, sums: "Tensor") -> "Tensor":
         """Return noised sums (K,) as they are released: the mean, in the run's precision."""
         if self.grid is None:
             return sums

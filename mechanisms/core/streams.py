@@ -1,15 +1,12 @@
-"""Public randomness of a run: which client is active in which round, and which records are in its batch.
+"""Public randomness of a run: which records are in a client's batch, and along which directions it steps.
 
-Activation is shared by all replicas of a run (they move in lockstep); batches differ by replica. Neither
-depends on the data, so an accountant may read participation counts off them.
+Batches and directions differ by replica, and depend on no data: an accountant may read participation counts off them.
 """
 
-import heapq
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
-from itertools import cycle
 from typing import Generic, Literal, TypeVar, assert_never
 
 import numpy as np
@@ -17,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dpzv_audit.accounting.release import SamplerName
-from dpzv_audit.base.seeds import Purpose, stream
+from dpzv_audit.base.seeds import Purpose
 from dpzv_audit.data.files import check_memory
 
 from .counters import PIECE, Words, normals, on_device, signs, squares, words_of
@@ -78,34 +75,6 @@ class Blocks(ABC, Generic[T]):
         """Go to where `rounds` rounds have been drawn."""
         self.drawn = rounds
         self._block, self._ready = -1, ()
-
-
-def cyclic(clients: int) -> Iterator[int]:
-    """Yield clients 1..M in turn, the same objects each time, of which a plan of millions of rounds keeps all."""
-    return cycle(range(1, clients + 1))
-
-
-def random_activation(probabilities: Sequence[float], *, seed: int) -> Iterator[int]:
-    """Yield client m with probability q_m, independently each round (paper 001, assumption 4.3)."""
-    block = 0
-    cumulative = np.cumsum(probabilities)
-    while True:
-        draws = stream(seed, Purpose.ACTIVATION, block).random(4096) * cumulative[-1]
-        yield from (1 + np.searchsorted(cumulative, draws, side="right")).tolist()
-        block += 1
-
-
-def by_compute_times(times: Sequence[float]) -> Iterator[int]:
-    """Yield a client whenever its computation ends, client m's taking `times[m-1]`; ties go to the lower number.
-
-    Slow clients are active less often and their rows in the server's table grow stale: asynchrony without threads.
-    """
-    clock = [(time, client) for client, time in enumerate(times, start=1)]
-    heapq.heapify(clock)
-    while True:
-        now, client = heapq.heappop(clock)
-        yield client
-        heapq.heappush(clock, (now + times[client - 1], client))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,17 +168,6 @@ class BatchStream(Blocks[Batch]):
 
     def _by_round(self, block: np.ndarray) -> Tensor:
         return on_device(block.swapaxes(0, 1).copy(), self.streams.device)
-
-
-def largest_participation(rounds: int, *, steps_per_pass: int, first_pass_repeats: int = 1) -> int:
-    """Return how many rounds of one client a record can be in under `shuffled` sampling: the passes begun.
-
-    Each batch of the first pass counts `first_pass_repeats` times, as often as it serves.
-    """
-    first = first_pass_repeats * steps_per_pass
-    if rounds <= first:
-        return min(rounds, first_pass_repeats)
-    return first_pass_repeats + -(-(rounds - first) // steps_per_pass)
 
 
 DirectionKind = Literal["sphere", "unit-sphere", "gaussian", "rademacher"]

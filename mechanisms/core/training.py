@@ -1,15 +1,13 @@
-"""A training, and the loop that runs any method to its end: rounds, epochs and evaluation, for K replicas."""
+"""The loop that runs any method to its end: rounds, epochs and evaluation, for K replicas."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
-import numpy as np
 import torch
 
 from dpzv_audit.base.halving import as_share, in_pieces
 from dpzv_audit.data.files import check_memory
-from dpzv_audit.data.vertical import VerticalDataset
 
 from .channel import Observer
 from .config import TrainingConfig, rounds_of
@@ -24,41 +22,6 @@ History = list[tuple[int, float, float]]
 """(epoch, mean test accuracy, mean test loss)."""
 NoiseSource = int | Literal["os"]
 """Where noise comes from: another seed than the run's, or keys of the operating system, which nobody is to have."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Training:
-    """A method as configured, on a data set, from a seed and on a device."""
-
-    method: MethodSpec
-    config: TrainingConfig
-    dataset: VerticalDataset
-    seed: int = 0
-    device: str = "cpu"
-
-    @property
-    def records(self) -> int:
-        """Return the number of training records."""
-        return len(self.dataset.train)
-
-    @property
-    def rounds(self) -> int:
-        """Return the rounds of the training."""
-        return rounds_of(self.config, self.records)
-
-    def deployment(self, **more: Any) -> Deployment:
-        """Return the public facts of the training, with `more` of them."""
-        return Deployment(
-            records=self.records,
-            clients=self.dataset.clients,
-            seed=self.seed,
-            data_dependent_side=bool(self.dataset.fitted),
-            **more,
-        )
-
-    def data(self, labels: np.ndarray | None = None) -> TrainingData:
-        """Return the data as trainings take them, with `labels` (N,) or (K, N) in the place of the true ones."""
-        return TrainingData.of(self.dataset, dtype=dtype_of(self.config), device=self.device, labels=labels)
 
 
 class Checkpoints(Protocol):

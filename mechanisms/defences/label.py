@@ -20,11 +20,10 @@ from dpzv_audit.base.errors import InputError
 from dpzv_audit.base.seeds import Purpose, stream
 
 from ..core.bits import BitSource, Whole
-from ..core.config import Delta
+from ..core.config import Delta, FeatureKind
 from ..core.context import TrainingData
 from ..core.defence import Defence, DefenceSpec, Draws
 from ..core.features import fitted
-from ..core.patches import FeatureKind
 from ..core.replicas import SoftTargets
 from .grouping import (
     Grouping,

@@ -1,32 +1,32 @@
 """All training methods by name; adding one is one file with a `SPEC` and a line in `METHODS`.
 
-Packages that are installed beside this one may add theirs (`dpzv_audit.base.registry`).
+A method's file is imported when the method is looked up. Packages that are installed beside this one may add theirs
+(`dpzv_audit.base.registry`).
 """
 
 from dpzv_audit.base.registry import Registry
 
 from ..core.method import MethodSpec
-from . import compressed, czofo, dpzo, dpzv, feature_private, fixed_features, one_upload, vafl, zoo
 
 METHODS = Registry(
     "dpzv_audit.methods",
     MethodSpec,
-    (
-        dpzv.DPZV,
-        dpzv.DPZV_SOUND,
-        dpzo.SPEC,
-        compressed.SPLIT,
-        compressed.COMPRESSED,
-        vafl.SPEC,
-        zoo.ZOO_VFL,
-        zoo.SYN_ZOO_VFL,
-        zoo.CASCADED,
-        czofo.SPEC,
-        one_upload.SPEC,
-        one_upload.LABEL_PRIVATE,
-        fixed_features.SPEC,
-        feature_private.SPEC,
-    ),
+    {
+        "dpzv": "mechanisms.methods.dpzv:DPZV",
+        "dpzv-sound": "mechanisms.methods.dpzv:DPZV_SOUND",
+        "dp-zo": "mechanisms.methods.dpzo:SPEC",
+        "split": "mechanisms.methods.compressed:SPLIT",
+        "compressed": "mechanisms.methods.compressed:COMPRESSED",
+        "vafl": "mechanisms.methods.vafl:SPEC",
+        "zoo-vfl": "mechanisms.methods.zoo:ZOO_VFL",
+        "syn-zoo-vfl": "mechanisms.methods.zoo:SYN_ZOO_VFL",
+        "cascaded": "mechanisms.methods.zoo:CASCADED",
+        "czofo": "mechanisms.methods.czofo:SPEC",
+        "one-upload": "mechanisms.methods.one_upload:SPEC",
+        "label-private": "mechanisms.methods.one_upload:LABEL_PRIVATE",
+        "fixed-features": "mechanisms.methods.fixed_features:SPEC",
+        "feature-private": "mechanisms.methods.feature_private:SPEC",
+    },
 )
 
 

@@ -30,7 +30,8 @@ from ..core.context import Deployment, Plan
 from ..core.method import Protection
 from ..core.scalars import scalar_release
 from ..core.streams import Batch
-from .dpzv import DPZV, DPZVConfig, DPZVRun
+from .dpzv import DPZV, DPZVConfig
+from .dpzv_run import DPZVRun
 
 _ONE_AT_A_TIME = ("activation", "activation_probabilities", "compute_times")
 

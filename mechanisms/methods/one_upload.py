@@ -16,14 +16,22 @@ from pydantic import Field
 from torch import Tensor
 
 from ..core.channel import SERVER, Message, quantised
-from ..core.config import ClientMomentum, ClientRate, ForwardBits, ServerMomentum, ServerRate, TrainingConfig, rounds_of
+from ..core.config import (
+    ClientMomentum,
+    ClientRate,
+    FeatureKind,
+    ForwardBits,
+    ServerMomentum,
+    ServerRate,
+    TrainingConfig,
+    rounds_of,
+)
 from ..core.context import RunContext, TrainingData
 from ..core.defence import label_release
 from ..core.features import fitted
 from ..core.federation import Federation
 from ..core.method import MethodSpec, no_noise
 from ..core.models import MLP
-from ..core.patches import FeatureKind
 from ..core.replicas import MomentumSGD, ParameterStack, evaluator_for, loss_gradient
 
 

@@ -41,6 +41,20 @@ def test_nothing_heavy_is_loaded(tool, tmp_path, code):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--method", "dpzv", "--dataset", "digits"),
+        ("--method", "dpzv-sound", "--dataset-size", "1000", "--clients", "2"),
+    ],
+)
+def test_the_account_of_dpzv_loads_no_torch_and_no_attack(tool, tmp_path, arguments):
+    code = f"from dpzv_audit.cli import main; assert main(['account', *{arguments}]) == 0"
+    done = python(tool, f"{code}\nimport sys\nprint(sorted(set(sys.modules) & {{'torch', 'attacks'}}))", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_the_help_of_a_command_loads_no_scipy_either(tool, tmp_path):
     code = "from dpzv_audit.cli import main; assert main(['attack', '--help']) == 0"
     done = python(tool, f"{code}\nimport sys\nprint('scipy' in sys.modules)", cwd=tmp_path)

@@ -26,7 +26,7 @@ from dpzv_audit.statistics.scores import load_scores
 from mechanisms import METHODS
 from mechanisms.core.checkpoints import FileCheckpoints
 from mechanisms.core.context import RunContext, TrainingData
-from mechanisms.methods.dpzv import DPZVRun
+from mechanisms.methods.dpzv_run import DPZVRun
 from reports.render import write_report
 
 CLAIMS = b"""\

@@ -65,6 +65,18 @@ def test_built_in_things_are_found_by_name_and_package():
         found.named("zz", "thing")
 
 
+def test_a_thing_of_ones_own_is_imported_when_it_is_looked_up(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_lazy.py").write_text(THING.format("b"))
+    found = Registry(GROUP, Thing, {"b": "own_lazy:SPEC", "gone": "own_gone:SPEC"})
+    assert (list(found), found.package("b")) == (["b", "gone"], OWN)
+    assert "own_lazy" not in sys.modules
+    assert found["b"] is found["b"]
+    assert found.named("b", "thing") == Thing("b")
+    with pytest.raises(ModuleNotFoundError, match="own_gone"):
+        found["gone"]
+
+
 def test_many_names_are_not_listed_but_where_they_are_listed_is_told():
     nine = things(*"abcdefghi")
     with refused(f"^thing is 'zz'; see dpzv-audit list {GROUP.removeprefix('dpzv_audit.')}$"):

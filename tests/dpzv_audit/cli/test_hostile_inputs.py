@@ -51,7 +51,7 @@ from dpzv_audit.systems.trials import read_trial
 from mechanisms import METHODS
 from mechanisms.core.checkpoints import FileCheckpoints, NoiseKeyFile, run_key
 from mechanisms.core.context import RunContext, TrainingData
-from mechanisms.methods.dpzv import DPZVRun
+from mechanisms.methods.dpzv_run import DPZVRun
 
 from ...helpers.places import read_json, sparse, toml_beside
 from ...helpers.refusals import refused

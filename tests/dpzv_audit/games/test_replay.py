@@ -9,7 +9,7 @@ from dpzv_audit.games.game import Game
 from dpzv_audit.games.real import RealTrials
 from mechanisms.core.channel import Adversary, ViewRecorder
 from mechanisms.core.context import RunContext, TrainingData, dtype_of
-from mechanisms.methods.dpzv import DPZVRun
+from mechanisms.methods.dpzv_run import DPZVRun
 
 from .small import small
 

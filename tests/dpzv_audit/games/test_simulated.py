@@ -13,7 +13,7 @@ from dpzv_audit.games.game import Game
 from dpzv_audit.games.real import RealTrials
 from dpzv_audit.games.transcript import Sampling, SimulatedTrials, participation_law
 from dpzv_audit.statistics.estimators import audit_scores
-from mechanisms.core.streams import cyclic
+from mechanisms.core.schedules import cyclic
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ...helpers.refusals import refused

@@ -17,7 +17,8 @@ from mechanisms.core.context import TrainingData
 from mechanisms.core.models import MLP
 from mechanisms.core.replicas import ParameterStack, evaluator_for
 from mechanisms.core.streams import Streams
-from mechanisms.methods.dpzv import DPZV, DPZVConfig, DPZVRun
+from mechanisms.methods.dpzv import DPZV, DPZVConfig
+from mechanisms.methods.dpzv_run import DPZVRun
 
 from ...helpers.built_in import module_of
 from ...helpers.refusals import refused

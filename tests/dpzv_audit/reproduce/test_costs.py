@@ -21,7 +21,7 @@ from dpzv_audit.reproduce.costs import (
 from mechanisms import METHODS, method_named
 from mechanisms.core.context import TrainingData
 from mechanisms.core.models import MLP
-from mechanisms.core.streams import by_compute_times
+from mechanisms.core.schedules import by_compute_times
 
 from ...helpers.built_in import new_run
 from ...helpers.refusals import refused

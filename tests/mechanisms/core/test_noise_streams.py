@@ -17,6 +17,7 @@ from scipy import stats
 import dpzv_audit.base.seeds as seeds
 from dpzv_audit.base.seeds import PRIVATE, Purpose, stream
 from mechanisms import METHODS
+from mechanisms.core.defence import DEFENCES
 from mechanisms.core.noise import GaussianNoise, SecretBits, normal_of
 from mechanisms.core.streams import Streams
 
@@ -62,6 +63,7 @@ def data():
 def opened(monkeypatch):
     """Every (purpose, key, seed) that any module of the mechanisms opens a stream for, and which module did."""
     streams = []
+    assert [*METHODS.values(), *DEFENCES.values()]  # whose modules are imported when they are looked up
 
     def watched(seed, purpose, *key):
         streams.append((purpose, key, seed, sys._getframe(1).f_globals["__name__"]))

@@ -10,7 +10,8 @@ from dpzv_audit.accounting import epsilon_from_mu, mu_from_epsilon, tightest_sou
 from mechanisms.core.config import build_config
 from mechanisms.core.context import Deployment
 from mechanisms.core.scalars import plan_run, scalar_release
-from mechanisms.core.streams import BatchStream, Streams, by_compute_times, random_activation
+from mechanisms.core.schedules import by_compute_times, random_activation
+from mechanisms.core.streams import BatchStream, Streams
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ...helpers.refusals import refused

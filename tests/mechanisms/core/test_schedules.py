@@ -10,14 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from mechanisms.core.streams import (
-    BatchStream,
-    Streams,
-    by_compute_times,
-    cyclic,
-    largest_participation,
-    random_activation,
-)
+from mechanisms.core.schedules import by_compute_times, cyclic, largest_participation, random_activation
+from mechanisms.core.streams import BatchStream, Streams
 
 LEVEL = 1e-4
 """False-alarm rate of every statistical test here."""

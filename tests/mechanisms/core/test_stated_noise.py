@@ -10,7 +10,8 @@ from dpzv_audit.base.seeds import Purpose
 from dpzv_audit.claims import method as method_claims
 from dpzv_audit.claims.api import verify_claim
 from dpzv_audit.evidence.bounding import AuditPlan
-from dpzv_audit.evidence.privacy import noised, privacy_sections
+from dpzv_audit.evidence.privacy import privacy_sections
+from dpzv_audit.evidence.refusals import noised
 from dpzv_audit.evidence.training import train_result
 from mechanisms import METHODS, Training
 from mechanisms.core.baselines import FirstOrderRun
