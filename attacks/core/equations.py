@@ -91,7 +91,7 @@ def _as_sums(sums: list[tuple[Floats, np.ndarray]], records: int) -> Equations:
 def _of_linear(sums: list[tuple[Floats, np.ndarray]], own: Floats, outputs: int) -> Equations | None:
     """Return gradients of a linear model's weights (outputs, d), with biases behind them or without, as sums.
 
-    What is summed are features times rows. None where messages hold another number of numbers.
+    The sums are of features times rows. None where messages have another length.
     """
     width = own.shape[1]
     biased = len(sums[0][0]) == outputs * (width + 1)
@@ -113,7 +113,7 @@ def _of_linear(sums: list[tuple[Floats, np.ndarray]], own: Floats, outputs: int)
 def solved(several: list[Equations]) -> Floats:
     """Return posterior means (N, width) of rows by the equations of several clients, a piece of the training at a time.
 
-    What all records add alike is regressed out. Rows have the units of a column's deviation over the first piece.
+    The common part of all records is regressed out. A piece scales columns by their deviations, over the largest one.
     """
     sums = [one.sums for one in several]
     if sums[0].shape[1] > COMPONENTS:

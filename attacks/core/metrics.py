@@ -320,7 +320,7 @@ def shared_area_limits(scores: ArrayLike, positive: ArrayLike, ids: ArrayLike, c
 
 
 def with_shared(measured: Interval, limits: Callable[[], Limits]) -> Interval:
-    """Return a measurement of several trainings with the `limits` by records that they share; its own are as wide."""
+    """Return a measurement widened to the `limits` in which a record is one draw in all of several trainings."""
     over = measured.over_trainings
     if over is None or over.count < 2:
         return measured

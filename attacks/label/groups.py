@@ -140,7 +140,7 @@ def infer(view: View, known: Knowledge) -> LabelGuesses:
 def by_sums(view: View, known: Knowledge, place: int, ids: Ints, targets: Floats) -> Floats:
     """Return what is expected of each record, (N, c), by what it adds to sums in one training, and known `targets`.
 
-    Of several readings of the sums that is taken which known records, each left out in turn, fit best.
+    The sums are read in several ways. The one is taken that fits known records best, each left out in turn.
     """
     from sklearn.linear_model import RidgeCV
 

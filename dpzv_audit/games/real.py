@@ -284,9 +284,9 @@ class RealTrials:
         return run, saturated
 
     def _rounds_alike(self, run: Run, canaries: "Mapping[int, CanaryClient]") -> bool:
-        """Return whether all rounds of a client with the canary are one, but for noise, and all others another.
+        """Return whether a client's rounds with the canary are all the same but for noise, and those without it too.
 
-        That is where DPZV's own server only sums, so that nothing moves, and for other records clients send zeros.
+        DPZV's own server then only sums, so that nothing moves, and clients send zeros for other records.
         """
         config = self.game.config
         still = type(run) is DPZVRun and run.federation.server_parameters.flat.shape[1] == 0

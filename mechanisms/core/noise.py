@@ -396,7 +396,7 @@ def _shortened(steps: Tensor, radius: float, axes: tuple[int, ...]) -> Tensor:
     """
     # The sum of squares up to the radius' own is exact, and its root rounds to the radius only where it is that.
     within = norms_of(steps, axes) <= radius
-    # A device need not be waited for to know: there a factor of 1 leaves them as they are.
+    # A check on a device would wait for it; a factor of 1 leaves them as they are there.
     if steps.device.type == "cpu" and bool(within.all()):
         return steps
     exact = steps.to(torch.float64)

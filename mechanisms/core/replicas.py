@@ -298,7 +298,7 @@ class FusedMLP:
         norms = sum(squares, torch.zeros(())).sqrt()
         factors = batch.counted(clip / norms.clamp(min=clip))
         finite = torch.isfinite(norms)
-        # A device need not be waited for to know.
+        # A check on a device would wait for it.
         if finite.device.type != "cpu" or not bool(finite.all()):
             # Zero times infinity is no number: what such a record has in the sums is taken out on both sides.
             missing = ~finite.unsqueeze(2)
