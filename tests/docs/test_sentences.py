@@ -66,6 +66,12 @@ def of_markdown(text):
     return re.split(r"\n\s*\n", "\n".join(rows))
 
 
+def prose(text):
+    """Return how many words of a page are prose: neither code, nor cells of a table, nor what a picture shows."""
+    lines = (line for line in text.splitlines() if not line.lstrip().startswith("|"))
+    return sum(map(words, of_markdown(re.sub(r"!\[[^\]]*\]\([^)]*\)", "", "\n".join(lines)))))
+
+
 def of_template(text):
     """Return the text of a template: of branches the longest, then the others alone; an expression is a word."""
     text = re.sub(r"\{#.*?#\}", "", text, flags=re.DOTALL)
@@ -202,6 +208,11 @@ PLANTED = (
 def test_a_planted_sentence_is_caught_by_its_pattern_alone(pattern, sentence):
     assert sentences([sentence]) == [sentence]
     assert [known for known in TELL_TALE if re.search(known, sentence)] == [pattern]
+
+
+def test_prose_is_counted_without_code_tables_and_pictures():
+    page = "# A head\n\nThree more words, [one linked](page.md).\n\n| a | b |\n|---|---|\n| c | d |\n"
+    assert prose(f"{page}\n![bars of words](x.svg)\n\n```sh\nls words\n```\n\n<!-- no words -->") == 7
 
 
 def test_long_sentences_are_caught_wherever_they_stand():
