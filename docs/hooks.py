@@ -5,14 +5,16 @@ import json
 import pkgutil
 import re
 import sys
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic_core import PydanticUndefined
 
+ROOT = Path(__file__).resolve().parents[1]
 # MkDocs imports this file with its folder on the path, where docs/attacks would be taken for the package.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(ROOT))
 
 from attacks import ATTACKS
 from mechanisms import METHODS
@@ -138,8 +140,20 @@ def schema(of: str) -> str:
     return "\n\n".join(part_of_schema(name, parts[name]) for name in [*first, *sorted({*parts} - {*first})])
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_config(config: Any, **_: Any) -> None:
+    """Called by mkdocs first: takes version and repository from the package's metadata."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    repository = project["urls"]["Repository"]
+    config.site_name = f"{project['name']} {project['version']}"
+    config.edit_uri = f"{repository}/edit/main/docs/"
+    # As repo_url it would be asked, at every visit, how many stars it has.
+    config.extra["social"] = [{"icon": "fontawesome/brands/git-alt", "link": repository, "name": "Source code"}]
+
+
+def on_page_markdown(markdown: str, page: Any = None, **_: Any) -> str:
     """Called by mkdocs for every page."""
+    if page is not None and re.search("^<!-- Written by .* do not edit", markdown, re.M):
+        page.edit_url = None
     markdown = re.sub(r"<!-- settings of ([\w-]+) -->", lambda found: settings(found[1]), markdown)
     markdown = re.sub(r"<!-- facts of the attack (\w+) -->", lambda found: attack(found[1]), markdown)
     markdown = re.sub(r"<!-- modules of ([\w.]+) -->", lambda found: modules(found[1]), markdown)
