@@ -12,12 +12,13 @@ from typing import Any
 
 from pydantic_core import PydanticUndefined
 
-ROOT = Path(__file__).resolve().parents[1]
 # MkDocs imports this file with its folder on the path, where docs/attacks would be taken for the package.
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from attacks import ATTACKS
 from mechanisms import METHODS
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def cell(text: str) -> str:
