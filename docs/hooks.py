@@ -16,6 +16,7 @@ from pydantic_core import PydanticUndefined
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from attacks import ATTACKS
+from dpzv_audit.data import DATASETS
 from mechanisms import METHODS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -72,6 +73,16 @@ def attacks() -> str:
         f"| [{name}]({name}.md) | {', '.join(spec.adversaries)} | {cell(spec.summary)} |"
         for name, spec in ATTACKS.items()
     ]
+    return "\n".join(lines)
+
+
+def datasets() -> str:
+    """All built-in data sets, with their partitions and files."""
+    lines = ["| data set | what it is | partition: clients, the default first | files |", "|---|---|---|---|"]
+    for name, spec in DATASETS.items():
+        ways = "; ".join(f"{way}: {one.takes}" for way, one in spec.partitions.items())
+        files = f"`{spec.source.folder}/{spec.source.names}`" if spec.source else "none"
+        lines.append(f"| `{name}` | {cell(spec.summary)} | {cell(ways)} | {cell(files)} |")
     return "\n".join(lines)
 
 
@@ -159,4 +170,8 @@ def on_page_markdown(markdown: str, page: Any = None, **_: Any) -> str:
     markdown = re.sub(r"<!-- facts of the attack (\w+) -->", lambda found: attack(found[1]), markdown)
     markdown = re.sub(r"<!-- modules of ([\w.]+) -->", lambda found: modules(found[1]), markdown)
     markdown = re.sub(r"<!-- schema of (\w+) -->", lambda found: schema(found[1]), markdown)
-    return markdown.replace("<!-- methods -->", methods()).replace("<!-- attacks -->", attacks())
+    return (
+        markdown.replace("<!-- methods -->", methods())
+        .replace("<!-- attacks -->", attacks())
+        .replace("<!-- datasets -->", datasets())
+    )

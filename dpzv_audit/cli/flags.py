@@ -50,7 +50,7 @@ Said = Mapping[str, Described]
 """Help of options, by name."""
 CONFIG = Described(
     "FILE",
-    "Read options from a TOML file. Those on the command line win; see docs/guide/config.md.",
+    "Read options from a TOML file. Those on the command line win; see docs/reference/command-line.md.",
     "Output",
 )
 _ENTRY = re.compile(r"(\w+)(?: (.+?))?: (.+)")

@@ -1,7 +1,7 @@
 """Sentences that users read are short, and free of the words that make them hard.
 
-They are those of the README, the pages for beginners, the templates, the help, and the strings of the code. A text that
-`LEFT` names may have as many hard sentences as it says, and no more.
+They are those of the README, the pages that explain and those that show how, the templates, the help, and the strings
+of the code. A text that `LEFT` names may have as many hard sentences as it says, and no more.
 """
 
 import ast
@@ -138,9 +138,11 @@ def of_code():
 TEMPLATES = [
     f"{folder}/**/templates/*.{kind}" for folder in ("dpzv_audit", "reports") for kind in ("jinja", "md", "html")
 ]
+HOW_TO = ("guide/*", "ci", "data", "security")
 TEXTS = {
     "readme": lambda: [block for page in read("README.md") for block in of_markdown(page)],
     "understand": lambda: [block for page in read("docs/understand/*.md") for block in of_markdown(page)],
+    "how-to": lambda: [block for name in HOW_TO for page in read(f"docs/{name}.md") for block in of_markdown(page)],
     "glossary": lambda: [block for page in read("docs/glossary.md") for block in of_markdown(page)],
     "templates": lambda: [
         block for kind in TEMPLATES for text in read(kind) for block in of_markdown(of_template(text))

@@ -1,4 +1,4 @@
-"""Without torch and the rest of what trains (docs/guide/install.md): scores are audited, verified and reported."""
+"""Without torch and the rest of what trains (docs/guide/install.md, docs/printed/guide/install.md): scores are audited, verified and reported."""
 
 import os
 import subprocess
