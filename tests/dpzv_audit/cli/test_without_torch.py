@@ -1,4 +1,7 @@
-"""Without torch and the rest of what trains (docs/guide/install.md, docs/printed/guide/install.md): scores are audited, verified and reported."""
+"""Without torch and the rest of what trains: scores are audited, verified and reported.
+
+Blocks of docs/guide/install.md and docs/printed/guide/install.md say that they are run here.
+"""
 
 import os
 import subprocess
