@@ -1,4 +1,4 @@
-"""Fills in, when the site is built, what the code knows better than a page: settings, adversaries, what there is."""
+"""Fills in, when the site is built, what the code or a printed example knows better than a page."""
 
 import importlib
 import json
@@ -15,11 +15,15 @@ from pydantic_core import PydanticUndefined
 # MkDocs imports this file with its folder on the path, where docs/attacks would be taken for the package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from blocks import ROOT, Block, blocks, commands
+
 from attacks import ATTACKS
 from dpzv_audit.data import DATASETS
 from mechanisms import METHODS
+from mechanisms.defences import DEFENCES, defence_of
 
-ROOT = Path(__file__).resolve().parents[1]
+PRINTED = ROOT / "docs" / "printed"
+CAPTION = re.compile(r"^Attacks, \d+ trainings?", re.MULTILINE)
 
 
 def cell(text: str) -> str:
@@ -27,12 +31,61 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def folded(title: str, text: str) -> str:
+    """Return Markdown that shows `title`, and `text` when a reader opens it."""
+    return f'??? note "{title}"\n\n' + "\n".join(f"    {line}".rstrip() for line in text.splitlines())
+
+
+def printed(name: str) -> Block:
+    """Return the first console block of the page of printed examples called `name`."""
+    found = [block for page in PRINTED.glob(f"*/{name}.md") for block in blocks(page) if block.language == "console"]
+    if not found:
+        raise ValueError(f"<!-- figures of {name} -->: no page docs/printed/*/{name}.md has a console block")
+    return found[0]
+
+
+def figures(name: str) -> str:
+    """Return the command of the printed example `name`, and what it found: as a table where it mounts attacks."""
+    text = printed(name).text
+    (command,) = commands(text)
+    output = text.removeprefix("$ " + command.replace("\n", "\n> ") + "\n")
+    subject, *parts = [part for part in re.split(r"\n\s*\n", output.partition("\nNext: ")[0]) if part.strip()]
+    shown = f"```sh\n{command}\n```\n\n"
+    table = next((part for part in parts if CAPTION.search(part)), None)
+    if table is None:
+        return f"{shown}```text\n{output.partition('Next: ')[0].partition('Report: ')[0].strip()}\n```"
+    warnings = re.findall(r"^  (Warning: .*?\.)$", output, flags=re.DOTALL | re.MULTILINE)
+    attacks, checks = table.split("\nChecks: ")
+    words = [*subject.splitlines(), *warnings, "Checks:", checks]
+    return f"{shown}{columns(attacks)}\n\n" + " ".join(" ".join(words).split())
+
+
+def columns(text: str) -> str:
+    """Return a terminal's table of attacks, whose headings have several lines, as a Markdown table."""
+    caption = CAPTION.search(text)
+    assert caption is not None
+    place = text.count("\n", 0, caption.start()) + 1
+    heading, rows = text.splitlines()[:place], text.splitlines()[place:]
+    ends = [found.end() for found in re.finditer(r"\S+(?: \S+)*", rows[0])][1:3]
+    starts = [len(caption[0]), ends[0]]
+    names = [
+        " ".join(" ".join(line[start:end] for line in heading).split()) for start, end in zip(starts, ends, strict=True)
+    ]
+    lines = [[caption[0], *names, ""], ["---"] * 4]
+    lines += [[*re.split(r" {2,}", row.strip()), ""][:4] for row in rows]
+    return "\n".join(f"| {' | '.join(map(cell, line))} |" for line in lines)
+
+
 def settings(name: str) -> str:
-    """Every setting of the method `name` as a Markdown table, with this method's default."""
-    method = METHODS[name]
+    """Every setting of the method or defence `name` as a Markdown table, with its default."""
+    if name in METHODS:
+        fields, defaults = METHODS[name].config.model_fields, METHODS[name].defaults
+    else:
+        fields, defaults = dict(DEFENCES[name].settings.model_fields), {}
+        del fields["name"]
     lines = ["| setting | default | what |", "|---|---|---|"]
-    for key, field in method.config.model_fields.items():
-        default = method.defaults.get(key, field.get_default(call_default_factory=True))
+    for key, field in fields.items():
+        default = defaults.get(key, field.get_default(call_default_factory=True))
         shown = "required" if default is PydanticUndefined else f"`{default}`"
         lines.append(f"| `{key}` | {shown} | {cell(field.description or '')} |")
     return "\n".join(lines)
@@ -42,8 +95,19 @@ def methods() -> str:
     """All methods, with what the server sends down."""
     lines = ["| method | what it is | the server answers with |", "|---|---|---|"]
     lines += [
-        f"| [{name}]({name}.md) | {method.summary} | {method.downlink} |" for name, method in sorted(METHODS.items())
+        f"| [{name}](#{name}) | {method.summary} | {method.downlink} |" for name, method in sorted(METHODS.items())
     ]
+    return "\n".join(lines)
+
+
+def defences() -> str:
+    """All defences, with what they change and what they promise."""
+    lines = ["| defence | changes | how | promises for each label |", "|---|---|---|---|"]
+    for name, spec in DEFENCES.items():
+        defence = defence_of(name)
+        release = defence.releases()
+        promise = "nothing" if release is None else "(epsilon, delta)" if release.delta else "(epsilon, 0)"
+        lines.append(f"| [{name}](#{name}) | {defence.place.rstrip('s')}s | {cell(spec.summary)} | {promise} |")
     return "\n".join(lines)
 
 
@@ -66,11 +130,16 @@ def attack(name: str) -> str:
     return "\n".join(["| | |", "|---|---|", *(f"| {key} | {cell(value)} |" for key, value in rows.items())])
 
 
+def place(name: str) -> str:
+    """Where the page of attacks leads for the attack `name`: to its card, or to a page of its own."""
+    return f"{name}.md" if (ROOT / "docs" / "attacks" / f"{name}.md").exists() else f"#{name}"
+
+
 def attacks() -> str:
     """All attacks, with who mounts them."""
     lines = ["| attack | adversary | what it finds |", "|---|---|---|"]
     lines += [
-        f"| [{name}]({name}.md) | {', '.join(spec.adversaries)} | {cell(spec.summary)} |"
+        f"| [{name}]({place(name)}) | {', '.join(spec.adversaries)} | {cell(spec.summary)} |"
         for name, spec in ATTACKS.items()
     ]
     return "\n".join(lines)
@@ -166,12 +235,16 @@ def on_page_markdown(markdown: str, page: Any = None, **_: Any) -> str:
     """Called by mkdocs for every page."""
     if page is not None and re.search("^<!-- Written by .* do not edit", markdown, re.M):
         page.edit_url = None
-    markdown = re.sub(r"<!-- settings of ([\w-]+) -->", lambda found: settings(found[1]), markdown)
-    markdown = re.sub(r"<!-- facts of the attack (\w+) -->", lambda found: attack(found[1]), markdown)
+    markdown = re.sub(r"<!-- settings of ([\w-]+) -->", lambda found: folded("Settings", settings(found[1])), markdown)
+    markdown = re.sub(
+        r"<!-- facts of the attack (\w+) -->", lambda found: folded("Settings", attack(found[1])), markdown
+    )
+    markdown = re.sub(r"<!-- figures of ([\w-]+) -->", lambda found: figures(found[1]), markdown)
     markdown = re.sub(r"<!-- modules of ([\w.]+) -->", lambda found: modules(found[1]), markdown)
     markdown = re.sub(r"<!-- schema of (\w+) -->", lambda found: schema(found[1]), markdown)
     return (
         markdown.replace("<!-- methods -->", methods())
         .replace("<!-- attacks -->", attacks())
+        .replace("<!-- defences -->", defences())
         .replace("<!-- datasets -->", datasets())
     )

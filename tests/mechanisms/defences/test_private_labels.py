@@ -160,7 +160,7 @@ def test_few_groups_are_made_of_few_eigenvectors(groups, eigenvectors):
 def test_the_rule_serves_clothes_on_which_it_was_not_settled():
     """On 10,000 records, where groups of pixels make 73% of the votes right at epsilon 0.1.
 
-    All records: docs/defences/label-cluster.md, and with students docs/results/labels-fashion-mnist.md.
+    All records: docs/results/defence-rule.md, and with students docs/results/labels-fashion-mnist.md.
     """
     clothes = load("fashion-mnist", data_dir=fashion_folder()).train
     sent = [components(torch.from_numpy(block[:10_000])) for block in clothes.features]
