@@ -2,7 +2,8 @@
 
     .venv/bin/python .ci/action.py                          everything; fetches 3 GB, twice
     .venv/bin/python .ci/action.py --lock versions          the same by constraints.txt, as with a torch without CUDA
-    .venv/bin/python .ci/action.py --installed ENVIRONMENT  quick: with an environment that holds the tool already
+    .venv/bin/python .ci/action.py --installed ENVIRONMENT  quick: with an environment that holds the tool
+                                                            already, and what examples/ci/requirements.txt names
 
 Steps, inputs, conditions and outputs are read from action.yml; expressions are evaluated by the few lines below. A job
 has a home and a temporary folder of its own, and nothing of this machine but PATH, where packages come from, and one
@@ -14,11 +15,13 @@ import argparse
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +31,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 WAYS_TO_PACKAGES = re.compile(r"PIP_.*|SSL_CERT_FILE|REQUESTS_CA_BUNDLE|https?_proxy|no_proxy", re.IGNORECASE)
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 FULL_SHA = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}")
 MISTAKEN = """\
 # A mechanism of the repository that uses the action: noise of scale 0.2, where epsilon 1 takes 1.
@@ -372,6 +376,59 @@ def from_a_tag(folder: Path, **given: str) -> None:
     must(not ran.failed and not ran.outputs["sarif"], "a check must pass, without verdicts")
 
 
+def the_skeleton(folder: Path, installed: Path) -> None:
+    """`examples/ci` as it stands: its GitHub workflow, its GitLab job and its hook; then with noise taken away."""
+    here = folder / "skeleton"
+    shutil.copytree(ROOT / "examples" / "ci", here)
+    workflow = yaml.safe_load((here / ".github" / "workflows" / "privacy.yml").read_text())
+    used = next(step for step in workflow["jobs"]["claims"]["steps"] if step.get("id") == "audit")
+    must(used["uses"] == f"dpzv-audit/dpzv-audit@v{VERSION}", f"the skeleton uses {used['uses']}")
+    repository = Repository(folder, workspace=here, action=ROOT, installed=installed)
+    ran = repository.use(**used["with"])
+    told("the skeleton on GitHub", ran)
+    must(not ran.failed and ran.junit() == (2, 0), f"both claims must pass: JUnit counts {ran.junit()}")
+    must("held" in ran.summary and "inconclusive" in ran.summary, "the step summary lacks a verdict")
+
+    gitlab(here, installed)
+
+    config = yaml.safe_load((here / ".pre-commit-config.yaml").read_text())
+    hooks = {hook["id"]: hook for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())}
+    for source in config["repos"]:
+        must(source["rev"] == f"v{VERSION}", f"the skeleton takes hooks of {source['rev']}")
+        for hook in source["hooks"]:
+            whole = hooks[hook["id"]] | hook
+            command = [*shlex.split(whole["entry"]), *whole["args"]]
+            done = subprocess.run([installed / "bin" / command[0], *command[1:]], cwd=here, check=False)
+            must(done.returncode == 0, f"the hook {hook['id']} ended with exit code {done.returncode}")
+
+    federation = here / "federation.py"
+    federation.write_text(federation.read_text().replace("NOISE = 0.01, 2.0", "NOISE = 0.01, 0.0"))
+    ran = repository.use(**used["with"])
+    told("the skeleton on GitHub, without its noise", ran)
+    at = "::error file=claims.toml,line=3,title=privacy claim refuted::"
+    must(ran.failed and len(ran.annotations) == 1 and ran.annotations[0].startswith(at), f"{ran.annotations}")
+
+
+def gitlab(here: Path, installed: Path) -> None:
+    """Run the script of `.gitlab-ci.yml` in `here`, with the environment `installed` in place of its image."""
+    job = yaml.safe_load((here / ".gitlab-ci.yml").read_text())["privacy"]
+    given = {name: str(value).replace("$CI_PROJECT_DIR", str(here)) for name, value in job["variables"].items()}
+    env = {key: value for key, value in os.environ.items() if WAYS_TO_PACKAGES.fullmatch(key)}
+    env |= {"PATH": f"{installed / 'bin'}:{os.environ['PATH']}", "HOME": str(here.parent), "LANG": "C.UTF-8"}
+    env |= {"CI": "true", "GITLAB_CI": "true", "CI_PROJECT_DIR": str(here), "OMP_NUM_THREADS": "1", **given}
+    started = time.monotonic()
+    script = "\n".join(job["script"])
+    done = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", script], cwd=here, env=env, check=False)
+    print(f"the skeleton on GitLab: exit code {done.returncode}, {time.monotonic() - started:.0f} s", flush=True)
+    must(done.returncode == 0, "the job of .gitlab-ci.yml must pass")
+    counted = ElementTree.parse(here / job["artifacts"]["reports"]["junit"]).getroot().attrib
+    must((counted["tests"], counted["failures"]) == ("2", "0"), f"JUnit counts {counted}")
+    for kept in (place for cache in job["cache"] for place in cache["paths"]):
+        must(any((here / kept).iterdir()), f"the job leaves nothing in its cache {kept}")
+    for kept in job["artifacts"]["paths"]:
+        must(list((here / kept).glob("*/report.html")), f"the job leaves no report in {kept}")
+
+
 def told(what: str, ran: Ran) -> None:
     """Print what was run, how it ended and what a reader of the workflow sees of it."""
     print(f"{what}: exit code {ran.outputs['exit-code'] or 'none'}, {ran.seconds:.0f} s", flush=True)
@@ -396,6 +453,8 @@ def main() -> int:
             from_a_checkout(folder / "checkout", options.installed and options.installed.absolute(), **given)
             if options.installed is None:
                 from_a_tag(folder / "tag", **given)
+            else:
+                the_skeleton(folder, options.installed.absolute())
         except Wrong as wrong:
             print(f"wrong: {wrong}", file=sys.stderr)
             return 1
