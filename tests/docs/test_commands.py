@@ -34,7 +34,6 @@ LONG = {
     "docs/printed/guide/audits.md",
     "docs/printed/guide/ci.md",
     "docs/printed/guide/from-flower.md",
-    "docs/printed/guide/own-mechanism.md",
     "docs/printed/guide/own-system.md",
     "docs/printed/guide/first-audit.md",
     "docs/reference/index.md",
