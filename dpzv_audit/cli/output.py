@@ -301,7 +301,7 @@ def _rows_of(answer: Answer) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="")
     for place, title in enumerate(titles):
         width = max(len(str(row[title] or "")) for row in answer.rows)
-        heading = "\n".join(wrap(title, max(width, HEADING)))
+        heading = "\n".join(wrap(title, max(width, HEADING), break_long_words=False))
         shown = answer.caption if not place else "" if title == "result" else heading
         folds = title in ("attack", "claim", "verdict", "mechanisms", "row")
         table.add_column(shown, justify="left" if title in TEXTS else "right", no_wrap=not folds)
