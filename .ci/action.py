@@ -377,7 +377,7 @@ def from_a_tag(folder: Path, **given: str) -> None:
 
 
 def the_skeleton(folder: Path, installed: Path) -> None:
-    """`examples/ci` as it stands: its GitHub workflow, its GitLab job and its hook; then with noise taken away."""
+    """Run what examples/ci/README.md lists, as it stands: workflow, GitLab job and hook; then without noise."""
     here = folder / "skeleton"
     shutil.copytree(ROOT / "examples" / "ci", here)
     workflow = yaml.safe_load((here / ".github" / "workflows" / "privacy.yml").read_text())
