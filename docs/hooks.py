@@ -155,6 +155,24 @@ def datasets() -> str:
     return "\n".join(lines)
 
 
+def matrix() -> str:
+    """The cells of the printed matrix as a table of six columns, success without the reach of its trainings."""
+    text = (ROOT / "docs" / "printed" / "matrix.md").read_text("utf-8")
+    table = text.partition("\n| attack | method | mounted |")[2].partition("\n\n")[0]
+    lines = [
+        "| attack, adversary | method | success | baseline | advantage | ε certified |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in table.splitlines()[2:]:
+        attack, method, mounted, advantage, success, baseline, _, certified, _ = (
+            each.strip() for each in row.strip("|").split(" | ")
+        )
+        by = "" if mounted == "–" else f", {mounted}"
+        cells = (attack + by, method, success.partition(";")[0], baseline, advantage.removesuffix(" \\!"), certified)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def modules(package: str) -> str:
     """Every public module of `package` and of the packages in it, for mkdocstrings; with a last dot its own alone."""
     alone = package.endswith(".")
@@ -242,6 +260,7 @@ def on_page_markdown(markdown: str, page: Any = None, **_: Any) -> str:
     markdown = re.sub(r"<!-- figures of ([\w-]+) -->", lambda found: figures(found[1]), markdown)
     markdown = re.sub(r"<!-- modules of ([\w.]+) -->", lambda found: modules(found[1]), markdown)
     markdown = re.sub(r"<!-- schema of (\w+) -->", lambda found: schema(found[1]), markdown)
+    markdown = markdown.replace("<!-- matrix -->", matrix()) if "<!-- matrix -->" in markdown else markdown
     return (
         markdown.replace("<!-- methods -->", methods())
         .replace("<!-- attacks -->", attacks())

@@ -17,6 +17,7 @@ from .attacks import AttackRow
 from .convergence import RateRow
 from .costs import ClockRow, WorkRow
 from .memory import MemoryRow
+from .pretrained import TextRow
 from .search import PrivateRow, SearchRow, of_kind
 from .table import TableResult, interval_of
 from .training import TrainingRow
@@ -187,7 +188,9 @@ def _lines(lines: Mapping[str, Points], subject: str, **more: Any) -> PaperFigur
     return PaperFigure(kind="lines", subject=subject, series=drawn, **more) if drawn else None
 
 
-def _intervals(result: TableResult[AttackRow], rows: Mapping[str, Mapping[str, Interval]], subject: str) -> PaperFigure:
+def _intervals(
+    rows: Mapping[str, Mapping[str, Interval]], subject: str, across: str, levels: Mapping[str, float]
+) -> PaperFigure:
     """Return intervals on one scale by series, each at the place of its row; a series may be missing in some."""
     series: dict[str, list[list[float]]] = {name: [] for name in chain(*rows.values())}
     for place, row in enumerate(rows.values()):
@@ -196,11 +199,18 @@ def _intervals(result: TableResult[AttackRow], rows: Mapping[str, Mapping[str, I
     return PaperFigure(
         kind="intervals",
         subject=subject,
-        across="share of labels found; dashed: guessing",
+        across=across,
         ticks={label: place for place, label in enumerate(rows)},
         series=series,
-        levels={"guessing": result.rows[0].prior},
+        levels=dict(levels),
     )
+
+
+def _labels_found(
+    result: TableResult[AttackRow], rows: Mapping[str, Mapping[str, Interval]], subject: str
+) -> PaperFigure:
+    """Return shares of labels found as intervals, beside guessing."""
+    return _intervals(rows, subject, "share of labels found; dashed: guessing", {"guessing": result.rows[0].prior})
 
 
 def both_adversaries(result: TableResult[AttackRow]) -> PaperFigure:
@@ -209,7 +219,7 @@ def both_adversaries(result: TableResult[AttackRow]) -> PaperFigure:
     for row in result.rows:
         who = "curious client" if row.adversary == "client" else row.adversary
         lines.setdefault(row.line, {})[who] = row.success
-    return _intervals(result, lines, f"Direct label inference, {result.source}")
+    return _labels_found(result, lines, f"Direct label inference, {result.source}")
 
 
 def beside_baselines(result: TableResult[AttackRow]) -> PaperFigure:
@@ -218,7 +228,22 @@ def beside_baselines(result: TableResult[AttackRow]) -> PaperFigure:
     for row in result.rows:
         raw, untrained = (interval_of(row.baselines[name]) for name in (RAW, UNTRAINED))
         lines[row.label] = {"trained": row.success, "raw features": raw, "untrained": untrained}
-    return _intervals(result, lines, f"Label inference by model completion, {result.source}")
+    return _labels_found(result, lines, f"Label inference by model completion, {result.source}")
+
+
+def accuracy_and_leak(result: TableResult[TextRow]) -> PaperFigure:
+    """Return test accuracy and the labels that the strongest attack finds, row by row."""
+    lines = {}
+    for row in result.rows:
+        lines[row.label] = {"test accuracy": row.accuracy}
+        if row.success is not None:
+            lines[row.label]["labels found"] = row.success
+    return _intervals(
+        lines,
+        "Test accuracy and labels found by one curious client",
+        "share; dashed: guessing",
+        {"guessing one of two classes": 0.5},
+    )
 
 
 def memory_bars(result: TableResult[MemoryRow]) -> PaperFigure:

@@ -401,8 +401,9 @@ def beside_paper(rows: Sequence[Row]) -> str:
 
 def below_control(rows: Sequence[TrainingRow]) -> str:
     """Return which rows are no better than frozen clients whose server has a tuned rate, as a sentence."""
-    below = [row for row in rows if (control := row.frozen_clients_tuned) and row.accuracy.value <= control.value]
-    return say("below_control", rows=below) if below else ""
+    beside = [row for row in rows if row.frozen_clients_tuned]
+    below = [row for row in beside if (control := row.frozen_clients_tuned) and row.accuracy.value <= control.value]
+    return say("below_control", rows=below, count=len(beside)) if below else ""
 
 
 def spread_over_rates(rows: Sequence[TrainingRow]) -> str:

@@ -3,7 +3,7 @@
 Templates of cells are in `tables/text.toml`, sentences and the page in `templates/`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +63,14 @@ def say(sentence: str, **values: object) -> str:
     return " ".join(getattr(words, sentence)(**values).split())
 
 
-def page(result: ReproduceResult) -> str:
-    """Return the page of Markdown that `templates/page.md` makes of a result."""
-    return _environment().get_template("page.md").render(result=result).rstrip() + "\n"
+def page(result: ReproduceResult, *, heading: str = "", opening: str = "", pictures: Sequence[str] = ()) -> str:
+    """Return the page of Markdown that `templates/page.md` makes of a result.
+
+    Args:
+        result: The table.
+        heading: Instead of the table's name and source.
+        opening: What was found, in a sentence.
+        pictures: Markdown of its figures, shown before the table.
+    """
+    made = _environment().get_template("page.md")
+    return made.render(result=result, heading=heading, opening=opening, pictures=[*pictures]).rstrip() + "\n"

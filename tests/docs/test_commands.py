@@ -46,13 +46,7 @@ REPEATED = {
     "docs/results/rates.md",
     "docs/results/cascaded-table2-mnist.md",
     "docs/results/czofo-order.md",
-    "docs/results/czofo-readings.md",
-    "docs/results/czofo-table3.md",
-    "docs/results/czofo-table4.md",
-    "docs/results/czofo-table5.md",
     "docs/results/direct-mnist.md",
-    "docs/results/dpzv-figure4-bert.md",
-    "docs/results/dpzv-figure4-memory.md",
     "docs/results/dpzv-table1-mnist.md",
 }
 """Pages whose commands run always elsewhere: `reproduce` and `matrix`, on other pages and in tests of these."""

@@ -23,6 +23,11 @@ def test_pages_are_what_their_rows_give(reproduced, capsys):
     assert reproduced.main(["--check"]) == 0, capsys.readouterr().out
 
 
+def test_every_table_with_rows_is_on_a_page(reproduced):
+    shown = [table for opening in reproduced.OPENINGS.values() for table in opening["tables"]]
+    assert sorted(shown) == sorted(folder.name for folder in reproduced.ROWS.iterdir() if folder.is_dir())
+
+
 def test_a_page_that_is_not_is_named(reproduced, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(reproduced, "RESULTS", tmp_path / "docs" / "results")
     reproduced.RESULTS.mkdir(parents=True)
