@@ -1,15 +1,15 @@
 """Fills in, when the site is built, what the code or a printed example knows better than a page."""
 
-import importlib
 import json
-import pkgutil
 import re
 import sys
 import tomllib
 from collections.abc import Mapping
+from html import escape
 from pathlib import Path
 from typing import Any
 
+import typer
 from pydantic_core import PydanticUndefined
 
 # MkDocs imports this file with its folder on the path, where docs/attacks would be taken for the package.
@@ -18,12 +18,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from blocks import ROOT, Block, blocks, commands
 
 from attacks import ATTACKS
+from dpzv_audit.accounting.explain import table_markdown
+from dpzv_audit.cli import app
+from dpzv_audit.cli.commands import HELP, every_command, option_panels
+from dpzv_audit.cli.flags import GIVEN
 from dpzv_audit.data import DATASETS
 from mechanisms import METHODS
 from mechanisms.defences import DEFENCES, defence_of
 
 PRINTED = ROOT / "docs" / "printed"
 CAPTION = re.compile(r"^Attacks, \d+ trainings?", re.MULTILINE)
+FOUND_LATER = ("reference/", "results/", "found/", "accounting-table", "architecture", "benchmarks", "mutation")
+"""Pages, by how their paths begin, that the search puts below others that say a word as often."""
 
 
 def cell(text: str) -> str:
@@ -173,17 +179,37 @@ def matrix() -> str:
     return "\n".join(lines)
 
 
-def modules(package: str) -> str:
-    """Every public module of `package` and of the packages in it, for mkdocstrings; with a last dot its own alone."""
-    alone = package.endswith(".")
-    home = importlib.import_module(package.rstrip("."))
-    found = [
-        info.name
-        for info in pkgutil.walk_packages(home.__path__, home.__name__ + ".", onerror=lambda name: None)
-        if not any(part.startswith("_") for part in info.name.split("."))
-        and not (alone and (info.ispkg or info.name.count(".") > 1))
-    ]
-    return "\n\n".join(f"::: {name}" for name in sorted(found))
+def command_line() -> str:
+    """Every command with its help, and with its options by panel, as `--help-all` prints them."""
+    top = typer.main.get_command(app)
+    lines = []
+    given = GIVEN.set(HELP[-1:])
+    for words, command, around in every_command(top, typer.Context(top, info_name="dpzv-audit")):
+        context = typer.Context(command, info_name=words[-1], parent=around)
+        lines += [
+            f"## {' '.join(words)}",
+            f"```text\n{context.command_path} {' '.join(command.collect_usage_pieces(context))}\n```",
+        ]
+        for paragraph in re.split(r"\n\s*\n", command.help):
+            said = " ".join(paragraph.split())
+            example = said.removeprefix("Example: ")
+            lines.append(escape(said, quote=False) if example == said else f"```sh\n{example}\n```")
+        rows = ["| option | what |", "|---|---|"]
+        for panel, options in option_panels(command, context).items():
+            rows.append(f"| **{panel}** | |")
+            rows += [
+                f"| `{cell(term)}` | {cell(escape(what, quote=False))} |"
+                for term, what in options
+                if not term.startswith(HELP[1])
+            ]
+        lines.append("\n".join(rows))
+    GIVEN.reset(given)
+    return "\n\n".join(lines)
+
+
+def bounds() -> str:
+    """What `dpzv-audit account --table` prints, without its heading."""
+    return table_markdown().partition("\n")[2]
 
 
 def kind(found: Mapping[str, Any]) -> str:
@@ -218,17 +244,24 @@ def part_of_schema(name: str, found: Mapping[str, Any]) -> str:
     for key, value in found["properties"].items():
         said = " ".join(value.get("description", "").split())
         needed = "required. " if key in required and "const" not in value else ""
-        lines.append(f"| `{key}` | {cell(kind(value))} | {cell(needed + said)} |")
+        default = "const" not in value and value.get("default")
+        usual = f" Default: `{json.dumps(default)}`." if default and isinstance(default, str | int | float) else ""
+        lines.append(f"| `{key}` | {cell(kind(value))} | {cell(needed + said + usual)} |")
     return "\n".join(lines)
 
 
 def schema(of: str) -> str:
-    """Every object of the JSON schema `of` results or of a transcript's manifest, as it follows from the models."""
+    """Every object of the JSON schema `of` results, claims files or a transcript's manifest, as the models give it."""
     if of == "results":
         from dpzv_audit.results import REPORTED, schema_of_results
 
         parts = schema_of_results()["$defs"]
         first = [model.__name__ for model in REPORTED.values()]
+    elif of == "claims":
+        from dpzv_audit.claims.file import FORMS, Defaults, claims_schema
+
+        parts = claims_schema()["$defs"]
+        first = [model.__name__ for model in (*FORMS.values(), Defaults)]
     else:
         from dpzv_audit.systems.transcript import schema_of_transcripts
 
@@ -237,6 +270,18 @@ def schema(of: str) -> str:
         first = ["manifest.json"]
     assert isinstance(parts, dict)
     return "\n\n".join(part_of_schema(name, parts[name]) for name in [*first, *sorted({*parts} - {*first})])
+
+
+LISTED = {
+    "methods": methods,
+    "attacks": attacks,
+    "defences": defences,
+    "datasets": datasets,
+    "commands": command_line,
+    "bounds": bounds,
+    "matrix": matrix,
+}
+"""What a comment with this name alone stands for."""
 
 
 def on_config(config: Any, **_: Any) -> None:
@@ -251,19 +296,12 @@ def on_config(config: Any, **_: Any) -> None:
 
 def on_page_markdown(markdown: str, page: Any = None, **_: Any) -> str:
     """Called by mkdocs for every page."""
-    if page is not None and re.search("^<!-- Written by .* do not edit", markdown, re.M):
-        page.edit_url = None
+    if page is not None and page.file.src_uri.startswith(FOUND_LATER):
+        page.meta["search"] = {"boost": 0.5}
     markdown = re.sub(r"<!-- settings of ([\w-]+) -->", lambda found: folded("Settings", settings(found[1])), markdown)
     markdown = re.sub(
         r"<!-- facts of the attack (\w+) -->", lambda found: folded("Settings", attack(found[1])), markdown
     )
     markdown = re.sub(r"<!-- figures of ([\w-]+) -->", lambda found: figures(found[1]), markdown)
-    markdown = re.sub(r"<!-- modules of ([\w.]+) -->", lambda found: modules(found[1]), markdown)
     markdown = re.sub(r"<!-- schema of (\w+) -->", lambda found: schema(found[1]), markdown)
-    markdown = markdown.replace("<!-- matrix -->", matrix()) if "<!-- matrix -->" in markdown else markdown
-    return (
-        markdown.replace("<!-- methods -->", methods())
-        .replace("<!-- attacks -->", attacks())
-        .replace("<!-- defences -->", defences())
-        .replace("<!-- datasets -->", datasets())
-    )
+    return re.sub(rf"<!-- ({'|'.join(LISTED)}) -->", lambda found: LISTED[found[1]](), markdown)

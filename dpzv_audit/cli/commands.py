@@ -3,7 +3,7 @@
 import ast
 import importlib
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar
@@ -176,6 +176,16 @@ class Audits(Commands):
 def groups() -> Groups:
     """Return the names of all commands, and of those of `audit`."""
     return {(): [*Commands.TABLE], ("audit",): [*Audits.TABLE]}
+
+
+def every_command(group: Commands, ctx: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    """Yield each command of a group, and of the groups in it, by its words, with the context of those around it."""
+    for name in group.TABLE:
+        command = group.get_command(ctx, name)
+        if isinstance(command, Commands):
+            yield from every_command(command, typer.Context(command, info_name=name, parent=ctx), (*words, name))
+        else:
+            yield (*words, name), command, ctx
 
 
 def no_such_option(given: str, known: Collection[str]) -> str:

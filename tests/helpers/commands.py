@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import typer
 
-from dpzv_audit.cli import app, main
-from dpzv_audit.cli.commands import Commands
+from dpzv_audit.cli import app, commands, main
 
 
 @dataclass(frozen=True)
@@ -50,14 +49,5 @@ class Command:
 
 def every_command():
     """Yield each command by its words, with the context of those around it."""
-
-    def below(group, words, context):
-        for name in group.TABLE:
-            command = group.get_command(context, name)
-            if isinstance(command, Commands):
-                yield from below(command, (*words, name), typer.Context(command, info_name=name, parent=context))
-            else:
-                yield (*words, name), command, context
-
     top = typer.main.get_command(app)
-    yield from below(top, (), typer.Context(top, info_name="dpzv-audit"))
+    return commands.every_command(top, typer.Context(top, info_name="dpzv-audit"))
