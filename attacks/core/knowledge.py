@@ -139,7 +139,8 @@ class Knowledge:
     `batches` is the number of batches in a pass over the data, `sigma` the standard deviation of the noise on a
     scalar (0 for methods without), `options` the attack's own with their defaults filled in, `client` the first that
     looks and `clients` how many take part. `shares`, those of the classes among the training records, are public, and
-    so are the `values` (classes,) that labels stand for where the target is a number.
+    so are the `values` (classes,) that labels stand for where the target is a number. In a `pilot` an attack may leave
+    out what takes long and seldom helps.
     `grants` holds an `OwnParty` or `OwnFeatures` of each client that looks, and at most one of each of `ServerStart`,
     `FewLabels`, `SomeFeatures`, `ServerLabels`, `ClientModels`, `Population` and `AllButOne`.
     """
@@ -158,6 +159,7 @@ class Knowledge:
     clients: int = 1
     shares: tuple[float, ...] = (0.5, 0.5)
     values: Tensor | None = None
+    pilot: bool = False
     grants: tuple[object, ...] = ()
 
     @property

@@ -65,6 +65,7 @@ def public_knowledge(spec: AttackSpec, setting: AttackSetting, plan: Plan | None
         clients=setting.dataset.clients,
         shares=tuple(class_shares(setting.labels, classes).tolist()),
         values=None if setting.dataset.values is None else torch.from_numpy(setting.dataset.values).double(),
+        pilot=setting.pilot,
     )
 
 

@@ -57,7 +57,8 @@ def infer(view: View, known: Knowledge) -> "Reconstruction":
 
     def decoded(k: int) -> Decoded:
         inputs = sent_embeddings(view, known, k, some.client)
-        best = best_decoder({read: rows[ids] for read, rows in inputs.items()}, features, seed=k)
+        rows_of_known = {read: rows[ids] for read, rows in inputs.items()}
+        best = best_decoder(rows_of_known, features, seed=k, trained=not known.pilot)
         rows = inputs[best.inputs][free]
         if known.options["knows_model"]:
             guess = enumerated(view, known, k)

@@ -44,6 +44,7 @@ class Surrogates:
         self.scaled = scaled_as(features)
         self.rows = self.scaled(features)
         self.decomposed = {width: np.linalg.eigh(self._kernel(self.rows, width)) for width in WIDTHS}
+        self.squares = {width: vectors**2 for width, (_, vectors) in self.decomposed.items()}
 
     def best(self, embeddings: Mapping[str, Floats]) -> "Surrogate":
         """Return the surrogate of those embeddings (m, w), by name, that tells known records apart best.
@@ -51,18 +52,29 @@ class Surrogates:
         Each is judged by the log-probability that it gives to every known record's own embedding among them all, with
         what it would say of that record without it.
         """
-        settings = product(embeddings, WIDTHS, PENALTIES)
-        tried = {setting: self.fit(embeddings[setting[0]], *setting[1:]) for setting in settings}
+        along = {pair: self._along(embeddings[pair[0]], pair[1]) for pair in product(embeddings, WIDTHS)}
+        tried = {
+            (*pair, penalty): self._fit(embeddings[pair[0]], own, pair[1], penalty)
+            for (pair, own), penalty in product(along.items(), PENALTIES)
+        }
         best = max(tried, key=lambda setting: _evidence(tried[setting], embeddings[setting[0]]))
         return Surrogate(self, *best, tried[best])
 
     def fit(self, embeddings: Floats, width: float, penalty: float) -> Fit:
         """Return the fit of embeddings (m, w) with a kernel of a width and a penalty."""
+        return self._fit(embeddings, self._along(embeddings, width), width, penalty)
+
+    def _along(self, embeddings: Floats, width: float) -> Floats:
+        """Return embeddings (m, w), less their mean, along the kernel's principal axes."""
+        along: Floats = self.decomposed[width][1].T @ (embeddings - embeddings.mean(0))
+        return along
+
+    def _fit(self, embeddings: Floats, along: Floats, width: float, penalty: float) -> Fit:
         values, vectors = self.decomposed[width]
         mean = embeddings.mean(0)
         inverse = 1.0 / (values.clip(min=0.0) + penalty)
-        weights = vectors @ (inverse[:, None] * (vectors.T @ (embeddings - mean)))
-        left = weights / (vectors**2 @ inverse)[:, None]
+        weights = vectors @ (inverse[:, None] * along)
+        left = weights / (self.squares[width] @ inverse)[:, None]
         covariance = np.atleast_2d(np.cov(left.T))
         variances = np.diag(covariance)
         covariance = (1.0 - SHRINKAGE) * covariance

@@ -20,6 +20,7 @@ from ..core.controls import labels_in_own_features
 from ..core.knowledge import Knowledge, OwnParty
 from ..core.setting import AttackSetting
 from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive
+from ..gradient.estimates import checked
 from .completion import embedded, untrained
 from .direct import cut_layer
 from .mount import mount_binary, mounted
@@ -140,9 +141,10 @@ def features_alone(view: View, known: Knowledge) -> Mapping[str, LabelGuesses]:
 def projections(embeddings: Tensor) -> Tensor:
     """Return projections (K, N) of embeddings (K, N, width) on their first principal component.
 
-    The sign is that which puts fewer records on the positive side of the midpoint: the rarer class.
+    The sign is that which puts fewer records on the positive side of the midpoint: the rarer class. `NotFinite` for
+    embeddings of a client whose training diverged.
     """
-    rows = embeddings.double()
+    rows = checked("embeddings", embeddings.double())
     centred = rows - rows.mean(1, keepdim=True)
     _, vectors = torch.linalg.eigh(centred.mT @ centred)
     along = (centred @ vectors[:, :, -1:]).squeeze(2)

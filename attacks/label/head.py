@@ -55,7 +55,7 @@ def train_heads(embeddings: Tensor, several: Sequence[FewLabels], known: Knowled
     inputs = ((embeddings - mean) / deviation).expand(len(several), *embeddings.shape)
     start = _initial(known, inputs)
     flat = torch.cat([part.flatten() for part in start])
-    parameters = _parts(flat, start)
+    parameters = parts(flat, start)
     adam = Adam(flat)
     average = torch.zeros_like(flat)
     most = max(few.ids.shape[1] for few in several)
@@ -81,15 +81,16 @@ def train_heads(embeddings: Tensor, several: Sequence[FewLabels], known: Knowled
             gradients = torch.autograd.grad((labelled + ramp * free_loss).sum(), parameters)
         adam.step(torch.cat([gradient.flatten() for gradient in gradients]))
         average.mul_(DECAY).add_(flat, alpha=1.0 - DECAY)
-    trained = zip(*_parts(average / (1.0 - DECAY**steps), start), strict=True)
+    trained = zip(*parts(average / (1.0 - DECAY**steps), start), strict=True)
     return [Head(mean, deviation, parts) for parts in trained]
 
 
 class Adam:
     """Adam (Kingma and Ba, ICLR 2015) on one flat vector, as torch's in a third of its time."""
 
-    def __init__(self, flat: Tensor) -> None:
+    def __init__(self, flat: Tensor, rate: float = RATE) -> None:
         self._flat = flat
+        self._rate = rate
         self._first = torch.zeros_like(flat)
         self._second = torch.zeros_like(flat)
         self._steps = 0
@@ -100,10 +101,10 @@ class Adam:
         self._second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1.0 - BETAS[1])
         root = math.sqrt(1.0 - BETAS[1] ** self._steps)
         spread = (self._second.sqrt() / root).add_(1e-8)
-        self._flat.addcdiv_(self._first, spread, value=-RATE / (1.0 - BETAS[0] ** self._steps))
+        self._flat.addcdiv_(self._first, spread, value=-self._rate / (1.0 - BETAS[0] ** self._steps))
 
 
-def _parts(flat: Tensor, like: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def parts(flat: Tensor, like: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Return views into a vector of the shapes of `like`, of which gradients are taken."""
     blocks = flat.split([part.numel() for part in like])
     return tuple(block.view_as(part).requires_grad_() for block, part in zip(blocks, like, strict=True))

@@ -26,6 +26,7 @@ from ..core.spec import AttackSpec, Goal, LabelGuesses, Needs, Positive, Setup
 from .binary import mean_by_record, seen_alike
 from .direct import cut_layer
 from .enumeration import by_shares, named, rounds_of_window, unequal_shares, without_gradients
+from .head import Adam, parts
 from .mount import mount_labels
 
 # Rates of Adam for the surrogate model and for the numbers behind labels, and the deviation of these at the start.
@@ -124,11 +125,12 @@ def _trained(
     rows = g[earliest][held[earliest]]
     w = -seeds(rows, starts, classes, generator).unsqueeze(1).repeat(1, windows, 1, 1)
     drawn = SPREAD * generator.standard_normal((starts, known.records, classes), np.float32)
-    numbers = torch.from_numpy(drawn).to(g)
     u, b = g.new_zeros(starts, windows, width, classes), g.new_zeros(starts, windows, 1, classes)
-    model = [parameter.requires_grad_() for parameter in (w, u, b)]
-    rates = [{"params": model, "lr": RATE}, {"params": [numbers.requires_grad_()], "lr": LABEL_RATE}]
-    optimiser = torch.optim.Adam(rates)
+    of_model = torch.cat([part.flatten() for part in (w, u, b)])
+    of_labels = torch.from_numpy(drawn).to(g).flatten()
+    model, free = Adam(of_model, RATE), Adam(of_labels, LABEL_RATE)
+    w, u, b = parts(of_model, (w, u, b))
+    (numbers,) = parts(of_labels, (of_labels.view(starts, -1, classes),))
     index = places.flatten().expand(starts, -1).unsqueeze(2).expand(-1, -1, classes)
     losses = g.new_zeros(starts)
     for step in range(steps):
@@ -142,10 +144,10 @@ def _trained(
         divergence = (prior * ((prior + LEAST) / (shares + LEAST)).log()).sum(1)
         done = 2.0 * step / steps
         losses = match + ENTROPY * min(1.0, done) * entropy + DIVERGENCE * max(0.0, done - 1.0) * divergence
-        optimiser.zero_grad()
         # The sum over starts keeps their gradients apart.
-        losses.sum().backward()
-        optimiser.step()
+        *by_model, by_labels = torch.autograd.grad(losses.sum(), (w, u, b, numbers))
+        model.step(torch.cat([gradient.flatten() for gradient in by_model]))
+        free.step(by_labels.flatten())
     return numbers.detach().log_softmax(2), losses.detach()
 
 

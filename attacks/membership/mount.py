@@ -45,7 +45,7 @@ def mount_membership(spec: AttackSpec, setting: AttackSetting) -> AttackOutcome:
     pool = _pool(spec, setting)
     coins = coins_of(setting.seed, range(trainings), len(pool.train) // 2)
     queries = int(spec.own_options(setting).get("queries_per_record", 1))
-    run, at_once = train_all(pool, setting, coins, kept=targets, copies=queries - 1)
+    run, at_once = _trained_once(pool, setting, coins, kept=targets, copies=queries - 1)
     of_half = replace(setting, dataset=half_of_pool(spec, setting))
     plan = of_half.plan()
     public = public_knowledge(spec, of_half, plan)
@@ -221,6 +221,26 @@ def nearby(blocks: Sequence[Tensor], seed: int, number: int) -> list[Tensor]:
     generator = stream(seed, Purpose.ATTACK, number, 14)
     drawn = (torch.from_numpy(generator.standard_normal(block.shape)).to(block) for block in blocks)
     return [block + JITTER * block.std(0) * noise for block, noise in zip(blocks, drawn, strict=True)]
+
+
+_OF_PILOTS: dict[tuple[object, ...], tuple[ShadowRun, int | None]] = {}
+"""The latest trainings of pilots and positive controls by all that decides them: attacks on membership share them."""
+_MOST_SHARED = 4
+
+
+def _trained_once(
+    pool: VerticalDataset, setting: AttackSetting, coins: Ints, *, kept: int, copies: int
+) -> tuple[ShadowRun, int | None]:
+    """Do `train_all`; what was trained for a pilot or a positive control of another attack is taken up."""
+    # The trainings of a system are kept where they are made.
+    if not (setting.pilot and setting.method.capabilities.simulated):
+        return train_all(pool, setting, coins, kept=kept, copies=copies)
+    key = (*setting.key, len(coins), copies)
+    if key not in _OF_PILOTS:
+        if len(_OF_PILOTS) >= _MOST_SHARED:
+            del _OF_PILOTS[next(iter(_OF_PILOTS))]
+        _OF_PILOTS[key] = train_all(pool, setting, coins, kept=kept, copies=copies)
+    return _OF_PILOTS[key]
 
 
 def train_all(

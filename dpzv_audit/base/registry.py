@@ -9,6 +9,7 @@ The entry point has the object's own name. The object is imported when it is loo
 of this package that a registry names by their place, "module:attribute": what asks about one method loads no other.
 """
 
+import ast
 import importlib.util
 import logging
 from collections import defaultdict
@@ -68,8 +69,8 @@ class Registry(Mapping[str, T]):
     its package is broken. Iterating leaves broken ones out, and names them in the log.
     """
 
-    def __init__(self, group: str, kind: type[T], built_in: Iterable[T] | Mapping[str, str] = ()) -> None:
-        """`built_in` are the tool's own, as in `add`."""
+    def __init__(self, group: str, kind: type[T] | str, built_in: Iterable[T] | Mapping[str, str] = ()) -> None:
+        """`kind` is the type of the objects, or its place; `built_in` are the tool's own, as in `add`."""
         self.group = group
         self._kind = kind
         self._built_in: dict[str, T | EntryPoint] = {}
@@ -105,6 +106,12 @@ class Registry(Mapping[str, T]):
             raise unknown_name(field, name, self, kind=self.group.removeprefix(GROUPS))
         return self[name]
 
+    def summary(self, name: str) -> str:
+        """Return the summary of `name`; that of the tool's own is read in its source, which imports nothing heavy."""
+        item = self._built_in.get(name)
+        stated = _stated(item) if isinstance(item, EntryPoint) else None
+        return self[name].summary if stated is None else stated
+
     def package(self, name: str) -> str:
         """Return the package that brings `name`, with its version unless it is this one."""
         installed = _installed(self.group).get(name)
@@ -123,6 +130,12 @@ class Registry(Mapping[str, T]):
                 working.append(name)
         return tuple(dict.fromkeys(working))
 
+    @cached_property
+    def _type(self) -> type[T]:
+        if isinstance(self._kind, str):
+            return cast(type[T], EntryPoint("kind", self._kind, self.group).load())
+        return self._kind
+
     def _load(self, point: EntryPoint) -> T:
         where = f"{point.name!r} of {_package(point)} (entry point {point.name} = {point.value} in {self.group})"
         if not _IMPORTS.get():
@@ -132,8 +145,9 @@ class Registry(Mapping[str, T]):
                 item = point.load()
         except (Exception, SystemExit) as error:
             raise InputError(f"cannot be imported: {type(error).__name__}: {error}", where) from error
-        if not isinstance(item, self._kind):
-            raise InputError(f"is of type {type(item).__name__}; use a {self._kind.__name__}", where)
+        kind = self._type
+        if not isinstance(item, kind):
+            raise InputError(f"is of type {type(item).__name__}; use a {kind.__name__}", where)
         if item.name != point.name:
             raise InputError(f"calls itself {item.name!r}; use the name of its entry point", where)
         return item
@@ -169,6 +183,19 @@ def _installed(group: str) -> Mapping[str, list[EntryPoint]]:
 def _package(point: EntryPoint) -> str:
     """Return name and version of the package that an entry point stands in."""
     return f"{point.dist.name} {point.dist.version}" if point.dist else "a package without a name"
+
+
+def _stated(point: EntryPoint) -> str | None:
+    """Return the `summary` that an object's own source states; None where it is no plain text there."""
+    spec = importlib.util.find_spec(point.module)
+    source = getattr(spec and spec.loader, "get_source", lambda _: None)(point.module)
+    for node in ast.parse(source or "").body:
+        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
+            continue
+        if any(isinstance(target, ast.Name) and target.id == point.attr for target in node.targets):
+            words = {part.arg: part.value for part in node.value.keywords}.get("summary")
+            return words.value if isinstance(words, ast.Constant) and isinstance(words.value, str) else None
+    return None
 
 
 def _files(point: EntryPoint) -> list[Path]:

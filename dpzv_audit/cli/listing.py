@@ -8,7 +8,7 @@ import typer
 
 from ..base.errors import unknown_name, with_options
 from ..base.registry import OWN, Registry
-from ..data import DataSpec
+from ..data import DATASETS, DataSpec
 from .flags import flag, takes
 from .output import Output
 from .summary import lines_of
@@ -100,18 +100,24 @@ def listed(what: str) -> list[Listed]:
     if what not in REGISTRIES:
         raise unknown_name("what", what, REGISTRIES)
     registry = _registry(what)
-    items = []
-    for key, entry in registry.items():
-        summary = entry if isinstance(entry, str) else entry.summary
-        item = Listed(name=key, summary=" ".join(summary.split()))
-        if isinstance(registry, Registry):
-            item["package"] = registry.package(key)
-        if isinstance(entry, DataSpec):
-            item["partitions"] = {name: way.takes for name, way in entry.partitions.items()}
-            item["options"] = list(entry.options)
-            item["files"] = _files(entry)
-        items.append(item)
-    return items
+    if isinstance(registry, Registry):
+        return [_of_registry(registry, key) for key in registry]
+    summaries = {key: entry if isinstance(entry, str) else entry.summary for key, entry in registry.items()}
+    return [Listed(name=key, summary=_on_one_line(summary)) for key, summary in summaries.items()]
+
+
+def _of_registry(registry: Registry[Any], key: str) -> Listed:
+    item = Listed(name=key, summary=_on_one_line(registry.summary(key)), package=registry.package(key))
+    if registry is DATASETS:
+        entry = DATASETS[key]
+        item["partitions"] = {name: way.takes for name, way in entry.partitions.items()}
+        item["options"] = list(entry.options)
+        item["files"] = _files(entry)
+    return item
+
+
+def _on_one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _files(spec: DataSpec) -> Files | None:

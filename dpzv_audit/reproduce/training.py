@@ -71,7 +71,7 @@ class TrainingRow(Row):
     queries_per_round: int = 0
     """Losses of a batch that the server computes in a round to answer clients."""
     auc: float | None = None
-    """Area under the ROC curve of two classes, mean over the trainings."""
+    """Area under the ROC curve of two classes, mean over the trainings; None where one of them diverged."""
     paper_accuracy: float | None = None
     """The accuracy that the paper prints."""
 
@@ -289,7 +289,10 @@ def rehearsed(
 
 
 def auc_of(trained: TrainedStack, data: TrainingData, config: TrainingConfig, device: str) -> float | None:
-    """Return the area under the ROC curve on the test records, mean over trainings; None beside two classes."""
+    """Return the area under the ROC curve on the test records, mean over trainings.
+
+    None beside two classes, and where a training diverged: scores that are no numbers have no order.
+    """
     if data.classes != 2:
         return None
     with torch.no_grad():
@@ -301,6 +304,8 @@ def area(logits: Tensor, data: TrainingData) -> float | None:
     if data.classes != 2:
         return None
     scores = (logits[:, :, 1] - logits[:, :, 0]).double().cpu().numpy()
+    if not np.isfinite(scores).all():
+        return None
     positive = (data.test_labels == 1).cpu().numpy()
     return float(trial_areas(scores, np.broadcast_to(positive, scores.shape)).mean())
 

@@ -18,20 +18,15 @@ from dataclasses import replace
 from functools import cache
 from typing import Literal
 
-import torch
-from torch import Tensor
-
 from dpzv_audit.accounting import Release, calibrate
 from dpzv_audit.accounting.release import SamplerName
 from dpzv_audit.base.errors import InputError
 
 from ..core.config import ClientMomentum, ClientRate, Positive, ServerMomentum, ServerRate
-from ..core.context import Deployment, Plan
-from ..core.method import Protection
+from ..core.context import Deployment, Plan, RunContext, TrainingData
+from ..core.method import Protection, Run
 from ..core.scalars import scalar_release
-from ..core.streams import Batch
 from .dpzv import DPZV, DPZVConfig
-from .dpzv_run import DPZVRun
 
 _ONE_AT_A_TIME = ("activation", "activation_probabilities", "compute_times")
 
@@ -87,20 +82,11 @@ def _calibrated(release: Release, epsilon: float, delta: float) -> float:
     return float(answer.value)
 
 
-class DPZORun(DPZVRun):
-    """Central zeroth-order training: DPZV's round with all parts of the model active."""
+def _run(data: TrainingData, config: DPZOConfig, context: RunContext) -> Run:
+    """Start the rounds, which load torch: settings and bounds need none."""
+    from .dpzo_run import DPZORun
 
-    def _received(self, batch: Batch, pairs: dict[int, Tensor]) -> tuple[Tensor, Tensor, slice]:
-        """Return rows (K, B, n) in which nothing is kept, the pair of all parts together, and its place in the rows."""
-        fed = self.federation
-        parts = [pairs[number] for number in sorted(pairs)]
-        if self.config.top_model:
-            pair = torch.cat(parts, 3)
-            return pair[:, 0], pair, slice(0, pair.shape[3])
-        # Without layers of its own the server sums what the parts send.
-        pair = torch.stack(parts).sum(0)
-        nothing = pair.new_zeros(*batch.ids.shape, len(fed.clients) * fed.width)
-        return nothing, pair, fed.slots[0]
+    return DPZORun(data, config, context)
 
 
 def _protection(config: DPZOConfig) -> Protection:
@@ -119,6 +105,6 @@ SPEC = replace(
     name="dp-zo",
     summary="central training of zeroth order: one clipped, noised scalar per round is all that is released (DPZero)",
     config=DPZOConfig,
-    run=DPZORun,
+    run=_run,
     protection=_protection,
 )

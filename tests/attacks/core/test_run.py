@@ -39,11 +39,12 @@ def test_progress_rises_to_the_rounds_that_were_announced(attack, method, option
 
 
 @pytest.mark.parametrize(
-    ("attack", "method"), [("label_direct", "split"), ("label_norm", "vafl"), ("feature_inversion", "split")]
+    ("attack", "method"),
+    [("label_direct", "split"), ("label_norm", "vafl"), ("label_spectral", "vafl"), ("feature_inversion", "split")],
 )
 def test_a_training_that_diverged_is_said_to_have(attack, method):
     spec = ATTACKS[attack]
-    data = random_dataset(classes=2) if attack == "label_norm" else random_dataset()
+    data = random_dataset(classes=2) if attack in ("label_norm", "label_spectral") else random_dataset()
     rates = {"client_rate": 1e38, "server_rate": 1e38}
     with refused(f"training of {method} that {attack} attacks diverged.*scales"):
         mount(spec, method, data, options=rates)

@@ -77,6 +77,19 @@ def test_a_thing_of_ones_own_is_imported_when_it_is_looked_up(tmp_path, monkeypa
         found["gone"]
 
 
+@pytest.mark.parametrize(
+    ("code", "imported"),
+    [(THING.format("b") + "OTHER = 1\n", True), ("SPEC = dict(name='b', summary='read, ' 'not run')\n", False)],
+)
+def test_a_summary_that_its_source_states_is_read_without_an_import(tmp_path, monkeypatch, code, imported):
+    monkeypatch.syspath_prepend(tmp_path)
+    module = f"own_summary_{imported}"
+    (tmp_path / f"{module}.py").write_text(code)
+    found = Registry(GROUP, Thing, {"b": f"{module}:SPEC"})
+    assert found.summary("b") == ("a thing" if imported else "read, not run")
+    assert (module in sys.modules) == imported
+
+
 def test_many_names_are_not_listed_but_where_they_are_listed_is_told():
     nine = things(*"abcdefghi")
     with refused(f"^thing is 'zz'; see dpzv-audit list {GROUP.removeprefix('dpzv_audit.')}$"):

@@ -15,7 +15,7 @@ from mechanisms import METHODS
 from mechanisms.core import training
 from mechanisms.core.baselines import FirstOrderRun
 from mechanisms.core.context import TrainingData
-from mechanisms.methods.dpzo import DPZORun
+from mechanisms.methods.dpzo_run import DPZORun
 
 from ...helpers import one_bit
 from ...helpers.places import read_json

@@ -12,6 +12,7 @@ import torch
 
 from dpzv_audit import reproduce as tables
 from dpzv_audit.base.findings import Interval, OverTrainings
+from dpzv_audit.data import load
 from dpzv_audit.reproduce import FILES, TABLES, Setting, reproduce, table_named, to_markdown, with_rows
 from dpzv_audit.reproduce.attacks import Attacked
 from dpzv_audit.reproduce.convergence import Rate
@@ -21,7 +22,7 @@ from dpzv_audit.reproduce.implicit import ImplicitNoise
 from dpzv_audit.reproduce.kept import whole_setting
 from dpzv_audit.reproduce.memory import PeakMemory
 from dpzv_audit.reproduce.search import Searched, Taken
-from dpzv_audit.reproduce.training import TrainedRow, TrainingRow, spread_over_rates
+from dpzv_audit.reproduce.training import TrainedAlone, TrainedRow, TrainingRow, spread_over_rates
 from dpzv_audit.reproduce.words import filled, shown
 from dpzv_audit.runs import json_text
 from mechanisms import METHODS, method_named
@@ -303,3 +304,12 @@ def test_a_figure_may_be_of_some_of_the_rows(result):
     }
     few = whole.model_copy(update={"rows": rows[:1]})
     assert table.figures["six-clients"](few) is None
+
+
+@pytest.mark.parametrize(("rate", "diverges"), [(0.05, False), (1e38, True)])
+def test_the_area_of_a_training_that_diverged_is_left_out(rate, diverges):
+    options = {"client_rate": rate, "server_rate": rate, "batch_size": 64}
+    where = {"name": "breast-cancer", "clients": 3}
+    item = TrainedAlone(label="row", method="vafl", options=options, dataset=where, passes=1)
+    row = item.run(Setting(load=lambda keywords: load(**keywords), epochs=1, seeds=1))
+    assert (row.auc is None) == (row.history[-1].loss is None) == diverges

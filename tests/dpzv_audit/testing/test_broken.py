@@ -14,7 +14,7 @@ from dpzv_audit.testing import check_attack, check_dataset, check_method
 from dpzv_audit.testing.attacks import _arrays, _fitting
 from mechanisms import METHODS
 from mechanisms.core.channel import SERVER, Message
-from mechanisms.methods.dpzo import DPZORun
+from mechanisms.methods.dpzo_run import DPZORun
 
 from ...helpers import one_bit
 from ...helpers.places import ROOT
