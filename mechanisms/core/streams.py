@@ -174,6 +174,8 @@ DirectionKind = Literal["sphere", "unit-sphere", "gaussian", "rademacher"]
 _BLOCK_NUMBERS = 2**14
 LARGE = 2**21
 """Directions of more numbers are drawn by counter, where they are used (`core.counters`)."""
+# Numbers whose norms are taken at once.
+_IN_CACHE = 2**18
 # Pieces drawn at once: a CPU's cache holds one; on a device each costs as many launches as eight.
 _AT_ONCE_ON_CPU, _AT_ONCE_ON_DEVICE = 1, 8
 
@@ -221,9 +223,11 @@ class Directions(Blocks[Tensor]):
             numbers[:, place] = self._draw_into(own, self._generator(k, block))
         draws = on_device(numbers, self.streams.device, self.streams.dtype)
         if self._normed:
-            # Summed in float64: torch's float32 norm is off by 1e-5 at a million parameters and 2e-4 at eight.
-            norms = torch.linalg.vector_norm(draws, dim=-1, keepdim=True, dtype=torch.float64)
-            draws.mul_((self._radius / norms).to(draws.dtype))
+            # Summed in float64: torch's float32 norm is off by 1e-5 at a million parameters and 2e-4 at eight. A few
+            # rounds at a time, so that the copy in float64 stays in the cache.
+            for rows in draws.split(max(1, _IN_CACHE // max(1, draws[0].numel()))):
+                norms = torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=torch.float64)
+                rows.mul_((self._radius / norms).to(draws.dtype))
         return draws.unbind(0)
 
     def parts(self, round_: int) -> Iterator[tuple[int, int, Tensor]]:

@@ -72,7 +72,7 @@ class ServerTrainer:
         if self.update != "joint-zo":
             logits = fed.server.pair_logits(fed.server_parameters, batch.rows, uploads, slot)
             return loss_differences(logits, batch.labels)
-        pair = batch.rows.unsqueeze(1).repeat(1, 2, 1, 1)
+        pair = torch.stack((batch.rows, batch.rows), 1)
         pair[..., slot] = uploads
         return self._moved_differences(round_, pair.flatten(0, 1), batch.labels)
 
@@ -80,8 +80,10 @@ class ServerTrainer:
         """Return losses at w_0 + lambda_0 u_0 less losses at w_0 - lambda_0 u_0, (K, B), of `rows` (2K, B, n)."""
         smoothing = self._config.server_smoothing
         moved = self.party.moved(round_, smoothing, -smoothing)
-        logits = self._fed.server.forward(moved, rows)
-        return loss_differences(logits.reshape(labels.shape[0], -1, logits.shape[2]), labels)
+        logits = self._fed.server.forward(moved, rows).transpose(1, 2)
+        # Copied once, into the layout in which the softmax runs over classes.
+        pairs = logits.unflatten(0, (-1, 2)).transpose(1, 2).flatten(2)
+        return loss_differences(pairs.transpose(1, 2), labels)
 
     def step(self, round_: int, batch: ServerBatch, scalar: Tensor) -> None:
         """Update w_0; `scalar` (K,) is what this round releases."""
