@@ -28,9 +28,10 @@ from .replicas import (
     evaluator_for,
     loss_gradient,
     server_of,
+    shift_in_place,
 )
 from .secret import generator
-from .streams import Batch, BatchStream
+from .streams import Batch, BatchStream, Directions
 
 
 @dataclass
@@ -43,6 +44,16 @@ class ClientState:
     batches: BatchStream
     rounds: int = 0
     batch: Batch | None = None
+    shifted: tuple[Directions, int, float] | None = None
+    """The direction, round and scale of a shift that the next step takes back: without it is the present model."""
+
+    def model(self) -> Tensor:
+        """Return a copy of the present model (K, d)."""
+        present = ParameterStack(self.parameters.flat.clone(), self.parameters.layout)
+        if self.shifted is not None:
+            directions, round_, scale = self.shifted
+            shift_in_place(present, directions, round_, -scale)
+        return present.flat
 
     def next_batch(self, repeats: int, steps_per_pass: int) -> Batch:
         """Return the batch of this client's next round; each batch of the first pass serves `repeats` rounds."""
@@ -139,8 +150,7 @@ class Federation:
 
     def _send(self, message: Message) -> Tensor:
         """Send what a client uploads, for which it notes its present model (K, d)."""
-        parameters = self.clients[message.sender - 1].parameters
-        self.channel.note(message.sender, message.round, "model", lambda: parameters.flat.clone())
+        self.channel.note(message.sender, message.round, "model", self.clients[message.sender - 1].model)
         return self.channel.send(message)
 
     def deviations(self, numbers: Iterable[int], round_: int, own_round: int, batch: Batch) -> dict[int, Tensor]:

@@ -205,9 +205,14 @@ class Directions(Blocks[Tensor]):
         self._dtype = np.float64 if self.streams.dtype == torch.float64 else np.float32
         self._factor_of: tuple[tuple[int, bytes | None], Tensor] | None = None
 
+    @property
+    def counted(self) -> bool:
+        """Return whether they are drawn by counter."""
+        return self.d > LARGE
+
     def at(self, round_: int) -> Tensor:
         """See `Blocks.at`; a large direction is not kept."""
-        if self.d <= LARGE:
+        if not self.counted:
             return super().at(round_)
         return torch.cat([piece for _, _, piece in self._counted(round_)], 1)
 
@@ -232,7 +237,7 @@ class Directions(Blocks[Tensor]):
 
     def parts(self, round_: int) -> Iterator[tuple[int, int, Tensor]]:
         """Yield the direction of `round_` as (start, stop, (K, stop - start)): whole, or a large one in pieces."""
-        if self.d > LARGE:
+        if self.counted:
             yield from self._counted(round_)
         else:
             yield 0, self.d, self.at(round_)
@@ -242,7 +247,7 @@ class Directions(Blocks[Tensor]):
 
         For models of so many parameters that a block is one round (otherwise u is a row of a small block).
         """
-        if self.per_block > 1 or self.d > LARGE:
+        if self.per_block > 1 or self.counted:
             yield from self.parts(round_)
             return
         factors = [self._norm_factor(k, round_) if self._normed else 1.0 for k in self.streams.replicas]

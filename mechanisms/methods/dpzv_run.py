@@ -190,8 +190,24 @@ class DPZVRun(AsyncRun["DPZVConfig"]):
         for scale in (1.0, -2.0):
             shift_in_place(party.parameters, party.directions, turn.own_round, scale * self.config.smoothing)
             pair.append(client.evaluator.forward(party.parameters, inputs))
-        shift_in_place(party.parameters, party.directions, turn.own_round, self.config.smoothing)
+        client.shifted = party.directions, turn.own_round, -self.config.smoothing
+        if not (self._steps_in_place and party.directions.counted):
+            self._shift_back(number)
         return torch.stack(pair, 1)
+
+    @property
+    def _steps_in_place(self) -> bool:
+        """Return whether clients move their parameters by the step as they do to evaluate: along u, drawn again."""
+        config = self.config
+        return config.perturbation == "in-place" and config.momentum == 0.0 and config.client_rate > 0
+
+    def _shift_back(self, number: int, step: float | Tensor = 0.0) -> None:
+        """Take the last shift of a client back, and move it by `step`, (K, 1), along the same direction."""
+        client = self.federation.clients[number - 1]
+        assert client.shifted is not None
+        directions, own_round, scale = client.shifted
+        shift_in_place(client.parameters, directions, own_round, step - scale)
+        client.shifted = None
 
     def differences(self, batch: Batch, pairs: dict[int, Tensor]) -> tuple[ServerBatch, Tensor]:
         """Return what the server sees once its table has the mean of h+ and h-, and loss differences (K, B), eq. 7."""
@@ -216,14 +232,14 @@ class DPZVRun(AsyncRun["DPZVConfig"]):
 
     def client_step(self, number: int, own_round: int, scalar: Tensor) -> None:
         """Step w_m by -eta_m Delta u (eq. 9), with momentum; every q own rounds by the mean of q such estimates."""
-        config = self.config
         party = self.parties[number]
-        if config.client_rate == 0:
-            return
-        if config.perturbation == "in-place" and config.momentum == 0.0:
-            scale = scalar.unsqueeze(1) * -self.federation.optimizers[number].rate
-            shift_in_place(party.parameters, party.directions, own_round, scale)
-        else:
+        if self._steps_in_place:
+            step = scalar.unsqueeze(1) * -self.federation.optimizers[number].rate
+            if self.federation.clients[number - 1].shifted is None:
+                shift_in_place(party.parameters, party.directions, own_round, step)
+            else:
+                self._shift_back(number, step)
+        elif self.config.client_rate > 0:
             party.step(own_round, scalar)
 
     def _accepted(self, batch: Batch) -> Tensor | None:

@@ -4,12 +4,13 @@ import pytest
 import torch
 
 from mechanisms.core import streams
+from mechanisms.core.replicas import shift_in_place
 from mechanisms.core.streams import Directions
-from mechanisms.methods import METHODS
+from mechanisms.methods import METHODS, dpzv_run
 from mechanisms.methods.dpzv import DPZVConfig
 
 from ...helpers.built_in import train
-from ..conftest import random_dataset, same_models, start_run, steps, training_data
+from ..conftest import MessageLog, random_dataset, same_models, start_run, steps, training_data
 
 TOLERANCE = 1e-10
 SMALL = {
@@ -70,9 +71,15 @@ def test_a_replica_is_the_same_run_alone(options):
     ("width", "embedding", "epochs", "large"), [(3, 3, 13, None), (300, 60, 2, None), (3, 3, 2, 0)]
 )
 def test_in_place_agrees_with_functional_in_float64(momentum, width, embedding, epochs, large, monkeypatch):
-    """Notes of the direction too; of a client of more than 2^14 parameters it is drawn again piece by piece."""
+    """Notes of direction and model too; of a client of more than 2^14 parameters u is drawn again piece by piece.
+
+    A large client takes the last shift back with its step, and says of its model what it is without that shift.
+    """
+    passes = []
     if large is not None:
         monkeypatch.setattr(streams, "LARGE", large)
+    monkeypatch.setattr(MessageLog, "reads_notes", ("direction", "model"), raising=False)
+    monkeypatch.setattr(dpzv_run, "shift_in_place", lambda *a: [passes.append(a), shift_in_place(*a)])
     config = {**SMALL, "epochs": epochs, "embedding": embedding, "momentum": momentum}
     runs = []
     for perturbation in ("functional", "in-place"):
@@ -83,7 +90,11 @@ def test_in_place_agrees_with_functional_in_float64(momentum, width, embedding, 
         values = [client.parameters.flat for client in clients] + [value for *_, value in log.notes]
         runs.append((values, [note[:3] for note in log.notes]))
     assert runs[0][1] == runs[1][1]
-    assert len(runs[0][1]) == run.round
+    assert len(runs[0][1]) == 2 * run.round + len(clients)  # clients fill the table first
+    merged = large is not None and momentum == 0.0
+    assert (
+        len(passes) == (4 if momentum == 0.0 and not merged else 3) * run.round
+    )  # momentum steps in a pass of its own
     for functional, in_place in zip(runs[0][0], runs[1][0], strict=True):
         assert torch.allclose(functional, in_place, rtol=1e-12, atol=1e-9)
 
