@@ -28,8 +28,13 @@ from mechanisms.defences import DEFENCES, defence_of
 
 PRINTED = ROOT / "docs" / "printed"
 CAPTION = re.compile(r"^Attacks, \d+ trainings?", re.MULTILINE)
-FOUND_LATER = ("reference/", "results/", "found/", "accounting-table", "architecture", "benchmarks", "mutation")
-"""Pages, by how their paths begin, that the search puts below others that say a word as often."""
+BOOSTS = {
+    "reference/schemas": 0.25,
+    "reference/claims-file": 0.25,
+    **dict.fromkeys(("reference/", "results/", "found", "findings", "accounting-table"), 0.5),
+    **dict.fromkeys(("architecture", "benchmarks", "mutation"), 0.5),
+}
+"""What the search multiplies scores by, by how the path of a page begins: other pages with the word come first."""
 
 
 def cell(text: str) -> str:
@@ -272,6 +277,13 @@ def schema(of: str) -> str:
     return "\n\n".join(part_of_schema(name, parts[name]) for name in [*first, *sorted({*parts} - {*first})])
 
 
+def of_readme(heading: str) -> str:
+    """The section of the README below `heading`, with links as pages in docs have them."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    (found,) = re.findall(rf"^## {heading}\n.*?(?=^## )", text, re.MULTILINE | re.DOTALL)
+    return str(found).replace("](docs/", "](")
+
+
 LISTED = {
     "methods": methods,
     "attacks": attacks,
@@ -296,12 +308,14 @@ def on_config(config: Any, **_: Any) -> None:
 
 def on_page_markdown(markdown: str, page: Any = None, **_: Any) -> str:
     """Called by mkdocs for every page."""
-    if page is not None and page.file.src_uri.startswith(FOUND_LATER):
-        page.meta["search"] = {"boost": 0.5}
+    boost = next((boost for path, boost in BOOSTS.items() if page and page.file.src_uri.startswith(path)), 1)
+    if boost != 1:
+        page.meta["search"] = {"boost": boost}
     markdown = re.sub(r"<!-- settings of ([\w-]+) -->", lambda found: folded("Settings", settings(found[1])), markdown)
     markdown = re.sub(
         r"<!-- facts of the attack (\w+) -->", lambda found: folded("Settings", attack(found[1])), markdown
     )
     markdown = re.sub(r"<!-- figures of ([\w-]+) -->", lambda found: figures(found[1]), markdown)
+    markdown = re.sub(r"<!-- README: ([\w ]+) -->", lambda found: of_readme(found[1]), markdown)
     markdown = re.sub(r"<!-- schema of (\w+) -->", lambda found: schema(found[1]), markdown)
     return re.sub(rf"<!-- ({'|'.join(LISTED)}) -->", lambda found: LISTED[found[1]](), markdown)

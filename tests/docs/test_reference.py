@@ -15,9 +15,15 @@ PACKAGES = ("dpzv_audit", "attacks", "mechanisms", "reports")
 
 
 def built(page, monkeypatch):
-    """Return a page of the reference as mkdocs gets it."""
+    """Return a page as mkdocs gets it."""
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    return importlib.import_module("hooks").on_page_markdown((ROOT / "docs" / "reference" / page).read_text("utf-8"))
+    return importlib.import_module("hooks").on_page_markdown((ROOT / "docs" / page).read_text("utf-8"))
+
+
+def test_the_first_page_has_the_headings_of_the_readme(monkeypatch):
+    pages = built("index.md", monkeypatch), (ROOT / "README.md").read_text("utf-8")
+    first, readme = (re.findall(r"^## (.*)$", page, re.M) for page in pages)
+    assert first == readme
 
 
 def test_the_page_of_python_has_every_exported_name_and_others_that_there_are():
@@ -33,7 +39,7 @@ def test_the_page_of_python_has_every_exported_name_and_others_that_there_are():
 
 
 def test_the_page_of_the_command_line_has_every_command_with_every_option(monkeypatch):
-    page = built("command-line.md", monkeypatch)
+    page = built("reference/command-line.md", monkeypatch)
     parts = dict(re.findall(r"^## ([a-z ]+)\n(.*?)(?=^## |\Z)", page, re.M | re.S))
     commands = {" ".join(words): command for words, command, _ in every_command()}
     assert parts.keys() == commands.keys()
@@ -75,7 +81,7 @@ def test_tests_that_the_page_of_sharp_edges_names_exist():
 
 @pytest.mark.parametrize(("name", "least"), [("schemas", 41), ("claims-file", 9)])
 def test_every_object_of_the_schemas_is_described_on_its_page(name, least, monkeypatch):
-    page = built(f"{name}.md", monkeypatch)
+    page = built(f"reference/{name}.md", monkeypatch)
     assert "<!--" not in page
     headings = re.findall(r"^### (\S+)$", page, re.M)
     assert len(headings) == len(set(headings)) >= least  # links go by name
