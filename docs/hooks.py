@@ -27,7 +27,7 @@ from mechanisms import METHODS
 from mechanisms.defences import DEFENCES, defence_of
 
 PRINTED = ROOT / "docs" / "printed"
-CAPTION = re.compile(r"^Attacks, \d+ trainings?", re.MULTILINE)
+CAPTION = re.compile(r"^Attacks(?:, \d+ trainings?)?(?=  )", re.MULTILINE)
 BOOSTS = {
     "reference/schemas": 0.25,
     "reference/claims-file": 0.25,
@@ -58,10 +58,10 @@ def printed(name: str) -> Block:
 def figures(name: str) -> str:
     """Return the command of the printed example `name`, and what it found: as a table where it mounts attacks."""
     text = printed(name).text
-    (command,) = commands(text)
-    output = text.removeprefix("$ " + command.replace("\n", "\n> ") + "\n")
+    asked = commands(text)
+    output = text.partition("$ " + asked[-1].replace("\n", "\n> ") + "\n")[2]
     subject, *parts = [part for part in re.split(r"\n\s*\n", output.partition("\nNext: ")[0]) if part.strip()]
-    shown = f"```sh\n{command}\n```\n\n"
+    shown = "```sh\n" + "\n".join(asked) + "\n```\n\n"
     table = next((part for part in parts if CAPTION.search(part)), None)
     if table is None:
         return f"{shown}```text\n{output.partition('Next: ')[0].partition('Report: ')[0].strip()}\n```"
@@ -141,16 +141,11 @@ def attack(name: str) -> str:
     return "\n".join(["| | |", "|---|---|", *(f"| {key} | {cell(value)} |" for key, value in rows.items())])
 
 
-def place(name: str) -> str:
-    """Where the page of attacks leads for the attack `name`: to its card, or to a page of its own."""
-    return f"{name}.md" if (ROOT / "docs" / "attacks" / f"{name}.md").exists() else f"#{name}"
-
-
 def attacks() -> str:
     """All attacks, with who mounts them."""
     lines = ["| attack | adversary | what it finds |", "|---|---|---|"]
     lines += [
-        f"| [{name}]({place(name)}) | {', '.join(spec.adversaries)} | {cell(spec.summary)} |"
+        f"| [{name}](#{name}) | {', '.join(spec.adversaries)} | {cell(spec.summary)} |"
         for name, spec in ATTACKS.items()
     ]
     return "\n".join(lines)
