@@ -122,12 +122,17 @@ class Surrogate:
 def _squares(embeddings: Floats, expected: Floats, fit: Fit) -> Floats:
     """Return squared distances (n, c) of embeddings (n, w) from those expected (c, w), whitened."""
     ours, theirs = ((rows - fit.mean) @ fit.roots for rows in (embeddings, expected))
-    squares = (ours**2).sum(1)[:, None] + (theirs**2).sum(1) - 2.0 * ours @ theirs.T
-    return np.asarray(squares.clip(min=0.0))
+    # In place: these are the largest arrays by far, and most of the time.
+    squares = (ours**2).sum(1)[:, None] + (theirs**2).sum(1)
+    squares -= 2.0 * ours @ theirs.T
+    return np.asarray(np.maximum(squares, 0.0, out=squares))
 
 
 def _evidence(fit: Fit, embeddings: Floats) -> float:
     """Return the mean log-probability of each known record's own embedding among those that are expected of all."""
-    logs = -0.5 * _squares(embeddings, embeddings - fit.left, fit)
+    logs = _squares(embeddings, embeddings - fit.left, fit)
+    logs *= -0.5
     most = logs.max(1, keepdims=True)
-    return float((np.diag(logs) - most[:, 0] - np.log(np.exp(logs - most).sum(1))).mean())
+    own = np.diag(logs) - most[:, 0]
+    logs -= most
+    return float((own - np.log(np.exp(logs, out=logs).sum(1))).mean())

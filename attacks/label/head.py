@@ -66,20 +66,13 @@ def train_heads(embeddings: Tensor, several: Sequence[FewLabels], known: Knowled
     counts = [few.ids.shape[1] for few in several]
     for step, (picked, free, order, weight) in enumerate(_draws(known, counts, inputs)):
         unknown = _rows(inputs, free)
-        with torch.no_grad():
-            guessed = _logits(parameters, unknown).softmax(3) ** (1.0 / SHARPENING)
-            guessed = guessed / guessed.sum(3, keepdim=True)
+        guessed = _logits(parameters, unknown).softmax(3) ** (1.0 / SHARPENING)
+        guessed = guessed / guessed.sum(3, keepdim=True)
         rows = torch.cat((_rows(inputs, ids.gather(2, picked)), unknown), 2)
         wanted = torch.cat((_rows(labels, picked), guessed), 2)
         mixed, target = (weight * values + (1.0 - weight) * _rows(values, order) for values in (rows, wanted))
-        with torch.enable_grad():
-            logs = _logits(parameters, mixed).log_softmax(3)
-            labelled = -(target[:, :, :BATCH] * logs[:, :, :BATCH]).sum(3).mean(2)
-            free_loss = ((logs[:, :, BATCH:].exp() - target[:, :, BATCH:]) ** 2).mean((2, 3))
-            ramp = UNLABELLED_WEIGHT * (step + 1) / steps
-            # The sum over heads keeps their gradients apart.
-            gradients = torch.autograd.grad((labelled + ramp * free_loss).sum(), parameters)
-        adam.step(torch.cat([gradient.flatten() for gradient in gradients]))
+        ramp = UNLABELLED_WEIGHT * (step + 1) / steps
+        adam.step(_gradient(parameters, mixed, target, ramp))
         average.mul_(DECAY).add_(flat, alpha=1.0 - DECAY)
     trained = zip(*parts(average / (1.0 - DECAY**steps), start), strict=True)
     return [Head(mean, deviation, parts) for parts in trained]
@@ -105,14 +98,34 @@ class Adam:
 
 
 def parts(flat: Tensor, like: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Return views into a vector of the shapes of `like`, of which gradients are taken."""
+    """Return views into a vector of the shapes of `like`."""
     blocks = flat.split([part.numel() for part in like])
-    return tuple(block.view_as(part).requires_grad_() for block, part in zip(blocks, like, strict=True))
+    return tuple(block.view_as(part) for block, part in zip(blocks, like, strict=True))
 
 
 def _logits(parameters: tuple[Tensor, ...], inputs: Tensor) -> Tensor:
     scale, shift, weight, bias = parameters
     return torch.relu(inputs * scale + shift) @ weight + bias
+
+
+def _gradient(parameters: tuple[Tensor, ...], inputs: Tensor, target: Tensor, ramp: float) -> Tensor:
+    """Return the gradient of all heads' losses as one vector: what autograd gives, digit for digit, in less time.
+
+    The loss is the cross entropy of the first `BATCH` rows and `ramp` times the squared error of the others.
+    """
+    scale, shift, weight, bias = parameters
+    before = inputs * scale + shift
+    hidden = torch.relu(before)
+    logs = (hidden @ weight + bias).log_softmax(3)
+    found = logs[:, :, BATCH:].exp()
+    at_logs = torch.empty_like(logs)
+    at_logs[:, :, :BATCH] = target[:, :, :BATCH] * (-1.0 / BATCH)
+    share = torch.tensor(ramp, dtype=found.dtype, device=found.device) / (found.shape[2] * found.shape[3])
+    at_logs[:, :, BATCH:] = (found - target[:, :, BATCH:]) * 2.0 * share * found
+    delta = torch._log_softmax_backward_data(at_logs, logs, 3, logs.dtype)
+    at_hidden = (delta @ weight.mT) * (hidden > 0)
+    parts = ((at_hidden * inputs).sum(2), at_hidden.sum(2), hidden.mT @ delta, delta.sum(2))
+    return torch.cat([part.flatten() for part in parts])
 
 
 def _initial(known: Knowledge, inputs: Tensor) -> tuple[Tensor, ...]:

@@ -129,8 +129,8 @@ def _trained(
     of_model = torch.cat([part.flatten() for part in (w, u, b)])
     of_labels = torch.from_numpy(drawn).to(g).flatten()
     model, free = Adam(of_model, RATE), Adam(of_labels, LABEL_RATE)
-    w, u, b = parts(of_model, (w, u, b))
-    (numbers,) = parts(of_labels, (of_labels.view(starts, -1, classes),))
+    w, u, b = (part.requires_grad_() for part in parts(of_model, (w, u, b)))
+    numbers = of_labels.view(starts, -1, classes).requires_grad_()
     index = places.flatten().expand(starts, -1).unsqueeze(2).expand(-1, -1, classes)
     losses = g.new_zeros(starts)
     for step in range(steps):
