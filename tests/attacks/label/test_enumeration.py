@@ -9,6 +9,7 @@ import torch
 
 from attacks.core.run import attacked_run
 from attacks.core.spec import DoesNotApply, LabelGuesses
+from attacks.label import enumeration
 from attacks.label.enumeration import SPEC, by_shares, clusters, simulated
 from attacks.label.mount import ORACLE, under_best_names
 from dpzv_audit.data.vertical import Records
@@ -41,6 +42,20 @@ def test_centres_that_turn_are_followed():
     names = clusters(units, ids, Known(), 0).argmax(1)
     table = np.bincount(names * 4 + truth, minlength=16).reshape(4, 4)
     assert (np.sort(table, 1)[:, :3] == 0).all()
+
+
+def test_clusters_of_the_same_messages_are_found_once(monkeypatch):
+    """Other directions or another replica are clustered anew, and what a caller changes is its own."""
+    calls = []
+    monkeypatch.setattr(enumeration, "_FOUND", {})
+    monkeypatch.setattr(enumeration, "clusters_anew", lambda *about: calls.append(about) or np.ones((4, 2)))
+    units, ids = np.zeros((2, 2, 3)), np.arange(4).reshape(2, 2)
+    clusters(units, ids, Known(), 0)[:] = 0.0
+    assert (clusters(units, ids, Known(), 0) == 1.0).all()
+    assert len(calls) == 1
+    clusters(units, ids, Known(), 1)
+    clusters(units + 1.0, ids, Known(), 0)
+    assert len(calls) == 3
 
 
 @pytest.mark.slow
