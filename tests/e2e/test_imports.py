@@ -50,9 +50,10 @@ def test_nothing_heavy_is_loaded(tool, tmp_path, code):
         ("--method", "dpzv", "--dataset", "digits"),
         ("--method", "dpzv-sound", "--dataset-size", "1000", "--clients", "2"),
         ("--method", "dp-zo", "--dataset-size", "1000", "--clients", "2"),
+        ("--method", "feature-private", "--dataset-size", "1000", "--clients", "2"),
     ],
 )
-def test_the_account_of_noised_scalars_loads_no_torch_and_no_attack(tool, tmp_path, arguments):
+def test_the_account_of_a_method_whose_rounds_stand_apart_loads_no_torch_and_no_attack(tool, tmp_path, arguments):
     code = f"from dpzv_audit.cli import main; assert main(['account', *{arguments}]) == 0"
     done = python(tool, f"{code}\nimport sys\nprint(sorted(set(sys.modules) & {{'torch', 'attacks'}}))", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -17,7 +17,8 @@ from mechanisms import METHODS
 from mechanisms.core.channel import SERVER
 from mechanisms.core.context import Deployment
 from mechanisms.core.noise import Grid
-from mechanisms.methods.feature_private import discriminant, outer_sum, sigma_of, statistics_sigma
+from mechanisms.methods.feature_private import sigma_of, statistics_sigma
+from mechanisms.methods.feature_private_run import discriminant, outer_sum
 
 from ...helpers.built_in import train
 from ...helpers.refusals import refused
