@@ -1,0 +1,36 @@
+"""Pages of results and of faults open with what was found; of results a figure follows."""
+
+import re
+
+import pytest
+
+from ..helpers.places import ROOT
+from .test_sentences import sentences
+
+FOUND = {path.stem: path for path in sorted((ROOT / "docs" / "found").glob("*.md")) if path.stem != "index"}
+RESULTS = {path.stem: path for path in sorted((ROOT / "docs" / "results").glob("*.md"))}
+NO_FIGURE = {"index", "defence-attacks", "defence-published", "defence-rule", "method-figures"}
+"""The list of the pages, and pages of several small tables."""
+
+
+def opening(path):
+    """Return the paragraph below the heading of a page."""
+    return path.read_text("utf-8").split("\n\n")[1]
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_result_opens_with_sentences_and_a_figure_stands_before_its_table(name):
+    text = RESULTS[name].read_text("utf-8")
+    assert sentences([opening(RESULTS[name])])
+    if name not in NO_FIGURE:
+        assert -1 < text.find("\n![") < text.find("\n|")
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_fault_opens_with_epsilons_that_its_commands_print(name):
+    text = FOUND[name].read_text("utf-8")
+    first = opening(FOUND[name])
+    measured = re.findall(r"at\s+least\s+(\d+\.\d+)", first)
+    assert sentences([first])
+    assert measured
+    assert set(measured) <= set(re.findall(r"epsilon >= (\d+\.\d+)", text))
