@@ -4,7 +4,7 @@
     OMP_NUM_THREADS=1 python benchmarks/run.py --quick            fewer cases and turns: a minute or two
     OMP_NUM_THREADS=1 python benchmarks/run.py memory costs       some sections
     OMP_NUM_THREADS=1 python benchmarks/run.py --device cuda      on a GPU what runs on one
-    OMP_NUM_THREADS=1 python benchmarks/run.py --output docs/benchmarks.md
+    OMP_NUM_THREADS=1 python benchmarks/run.py --output docs/printed/benchmarks.md
 
 Times are of the processor where one process works, the least of several turns taken in turn with what they are held
 against; by the clock on a GPU, and for the throughput of an audit. The page names the machine and its load, and says of
@@ -218,7 +218,7 @@ def main():
         measured += rows
     minutes = (time.perf_counter() - started) / 60.0
     flags = [*arguments.sections, *["--quick"] * arguments.quick, *["--device cuda"] * (arguments.device != "cpu")]
-    command = " ".join(["OMP_NUM_THREADS=1 python benchmarks/run.py", *flags, "--output docs/benchmarks.md"])
+    command = " ".join(["OMP_NUM_THREADS=1 python benchmarks/run.py", *flags, "--output docs/printed/benchmarks.md"])
     summary = [promises(measured), load_words(before, os.getloadavg()[0], os.cpu_count() or 1)]
     print("\n" + "\n".join(summary) + f"\n{minutes:.1f} minutes")
     if arguments.output:

@@ -161,6 +161,27 @@ def datasets() -> str:
     return "\n".join(lines)
 
 
+def benchmarks() -> str:
+    """What machine the printed benchmarks ran on, how many promises are kept, and a row for each of their sections."""
+    text = (PRINTED / "benchmarks.md").read_text("utf-8")
+    (machine,) = re.findall(r"^(.*?), 1 threads;", text, re.MULTILINE)
+    (kept,) = re.findall(r"^(\d+ of \d+ promises) kept", text, re.MULTILINE)
+    lines = [
+        f"{kept} of speed and memory are kept, on {machine}.\n",
+        "| section | ratio | promises kept | missed by |",
+        "|---|---|---|---|",
+    ]
+    section = re.compile(r"^## (.*?)\n\nRatio: (.*?)\n\n(.*?)(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
+    for title, ratio, table in section.findall(text):
+        verdicts = [row.split(" | ")[-1].removesuffix(" |") for row in table.splitlines()[2:]]
+        promised = [verdict for verdict in verdicts if verdict != "-"]
+        missed = [float(verdict.split()[1]) for verdict in promised if verdict != "kept"]
+        count = f"{len(promised) - len(missed)} of {len(promised)}" if promised else "none made"
+        most = f"at most {max(missed):.2f} times" if missed else ""
+        lines.append(f"| {title} | {cell(ratio.partition('. ')[0])} | {count} | {most} |")
+    return "\n".join(lines)
+
+
 def matrix() -> str:
     """The cells of the printed matrix as a table of six columns, success without the reach of its trainings."""
     text = (ROOT / "docs" / "printed" / "matrix.md").read_text("utf-8")
@@ -287,6 +308,7 @@ LISTED = {
     "commands": command_line,
     "bounds": bounds,
     "matrix": matrix,
+    "benchmarks": benchmarks,
 }
 """What a comment with this name alone stands for."""
 
