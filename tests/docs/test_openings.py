@@ -5,12 +5,19 @@ import re
 import pytest
 
 from ..helpers.places import ROOT
-from .test_sentences import sentences
 
 FOUND = {path.stem: path for path in sorted((ROOT / "docs" / "found").glob("*.md")) if path.stem != "index"}
 RESULTS = {path.stem: path for path in sorted((ROOT / "docs" / "results").glob("*.md"))}
-NO_FIGURE = {"index", "defence-attacks", "defence-published", "defence-rule", "method-figures"}
-"""The list of the pages, and pages of several small tables."""
+SMALL_TABLES = {
+    "attack-figures",
+    "attack-figures-others",
+    "defence-attacks",
+    "defence-published",
+    "defence-rule",
+    "index",
+    "method-figures",
+}
+"""Pages of several small tables, and the list of the pages: no figure stands for one of them."""
 
 
 def opening(path):
@@ -19,11 +26,11 @@ def opening(path):
 
 
 @pytest.mark.parametrize("name", RESULTS)
-def test_a_result_opens_with_sentences_and_a_figure_stands_before_its_table(name):
+def test_a_result_opens_with_a_sentence_and_a_figure_stands_before_its_table(name):
     text = RESULTS[name].read_text("utf-8")
-    assert sentences([opening(RESULTS[name])])
-    if name not in NO_FIGURE:
-        assert -1 < text.find("\n![") < text.find("\n|")
+    assert re.fullmatch(r"[\w`“][^|]{20,}[.:]", opening(RESULTS[name]), flags=re.DOTALL)
+    if name not in SMALL_TABLES:
+        assert "\n![" in text.partition("\n|")[0]
 
 
 @pytest.mark.parametrize("name", FOUND)
@@ -31,6 +38,5 @@ def test_a_fault_opens_with_epsilons_that_its_commands_print(name):
     text = FOUND[name].read_text("utf-8")
     first = opening(FOUND[name])
     measured = re.findall(r"at\s+least\s+(\d+\.\d+)", first)
-    assert sentences([first])
     assert measured
     assert set(measured) <= set(re.findall(r"epsilon >= (\d+\.\d+)", text))
