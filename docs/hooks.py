@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import typer
 from pydantic_core import PydanticUndefined
@@ -98,7 +98,10 @@ def settings(name: str) -> str:
     for key, field in fields.items():
         default = defaults.get(key, field.get_default(call_default_factory=True))
         shown = "required" if default is PydanticUndefined else f"`{default}`"
-        lines.append(f"| `{key}` | {shown} | {cell(field.description or '')} |")
+        said = field.description or ""
+        if get_origin(field.annotation) is Literal:
+            said += f" One of {', '.join(f'`{choice}`' for choice in get_args(field.annotation))}."
+        lines.append(f"| `{key}` | {shown} | {cell(said)} |")
     return "\n".join(lines)
 
 

@@ -47,6 +47,12 @@ def test_what_a_page_of_cards_asks_for_is_filled_in(group, hooks):
     assert not re.findall(r"<!-- (?!run: ).*?-->", built)
 
 
+def test_settings_name_their_choices(hooks):
+    (row,) = (line for line in hooks.settings("dpzv").splitlines() if line.startswith("| `server_update` | `sgd` |"))
+    assert "One of `sgd`, `zo`, `joint-zo`, `dp-sgd`, `dp-zo`, `frozen`." in row
+    assert "`shares`" in hooks.settings("label-cluster")
+
+
 def test_a_card_has_the_numbers_of_its_printed_example(hooks):
     shown = hooks.figures("label_direct")
     (block,) = (b for b in blocks.blocks(ROOT / "docs/printed/attacks/label_direct.md") if b.language == "console")
