@@ -9,7 +9,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self, cast, get_args
 
 from pydantic import (
@@ -64,9 +64,14 @@ _READING = {"reading": True}
 def _as_it_is(value: object, handler: ValidatorFunctionWrapHandler) -> object:
     """Take an object of JSON for a dataclass only where no value in it would become another, such as text a number."""
     made = handler(value)
-    if isinstance(value, dict) and {k: v for k, v in asdict(made).items() if k in value} != value:
+    if isinstance(value, dict) and {k: v for k, v in _values(made).items() if k in value} != value:
         raise ValueError("a value has another type")
     return made
+
+
+def _values(made: object) -> dict[str, object]:
+    """Return `asdict` of a dataclass whose lists hold no other ones: it need not copy what is compared only."""
+    return {name: _values(part) if is_dataclass(part) else part for name, part in vars(made).items()}
 
 
 Read = WrapValidator(_as_it_is)
