@@ -1,6 +1,6 @@
 """Checks that constraints.txt locks this environment: every package that dpzv-audit and its extras pull in, exactly.
 
-    .venv/bin/python .ci/lock.py [EXTRA ...]        by default: test docs dev text dask flower opacus
+    .venv/bin/python .ci/lock.py [EXTRA ...]        by default: test docs dev text dask flower opacus view
 
 What pyproject.toml asks for must have a floor, no ceiling, and a pin that meets the floor. Every package that follows
 from it here must be installed as it is pinned, or be pinned by what asks for it (as torch does with CUDA). With
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PROJECT = "dpzv-audit"
 PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9.!+]+)(?: *;.*)?")
 LOCKED = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)", re.MULTILINE)
-EXTRAS = ("test", "docs", "dev", "text", "dask", "flower", "opacus")
+EXTRAS = ("test", "docs", "dev", "text", "dask", "flower", "opacus", "view")
 
 
 def pins(text: str) -> dict[str, Version]:

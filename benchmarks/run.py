@@ -32,6 +32,7 @@ import rounds
 import shadow
 import throughput
 import torch
+import view
 from ratios import Row
 
 
@@ -117,6 +118,13 @@ SECTIONS = (
         "Recording a training of the user's own",
         "a training with the recorder on both sides of the cut over the same without it",
         recording.rows,
+        on_gpu=False,
+    ),
+    Section(
+        "view",
+        "The local page of a thousand runs",
+        "seconds by the clock over the two that were promised until the list is drawn",
+        view.rows,
         on_gpu=False,
     ),
     Section(

@@ -45,7 +45,7 @@ from .head import (
     successes,
 )
 from .matrix import attack_of, column_of_cell, worst_first, worst_of_each
-from .measured import is_sound_at
+from .measured import sound_bound
 from .risk import at_least, at_most, by_claim, in_words
 from .text import attacker, clean, lower_bound, percent, upper_bound
 from .verdicts import words_of
@@ -291,10 +291,9 @@ def epsilons(privacy: Privacy, tradeoff: Tradeoff | None, stated: str = "") -> d
         )
     elif privacy.gap or privacy.claimed is not None or facts:
         facts["proven"] = no_bound(privacy)
-    sound = next((bound for bound in privacy.bounds if is_sound_at(bound, privacy.upper, privacy.adversary)), None)
     low, _ = at_least(privacy, tradeoff)
     claimed = by_claim(privacy) if verdict is not None and verdict.word == "refuted" else None
-    means = in_words(privacy.neighbours, low, at_most(sound), claimed)
+    means = in_words(privacy.neighbours, low, at_most(sound_bound(privacy)), claimed)
     if verdict is not None and verdict.not_tested and privacy.empirical_lower is None:
         facts.pop("measured", None)  # the notes say so
     return facts | ({"meaning": means} if means else {})

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from dpzv_audit.base.findings import Control, Interval, UpperBound
 from dpzv_audit.base.rounding import interval, p_equals
-from dpzv_audit.results import Epoch, NegativeControls, Result, Tradeoff
+from dpzv_audit.results import Epoch, NegativeControls, Privacy, Result, Tradeoff
 
 from .document import Row
 from .text import MISSING, clean, exact, number, percent, proportion
@@ -98,6 +98,11 @@ def is_sound_at(bound: UpperBound, upper: float | None, adversary: str | None) -
     """Return whether a bound is the sound one, `upper`, against the adversary."""
     same = bound.epsilon is not None and bound.epsilon.upper == upper
     return bound.sound and same and bound.adversary == adversary
+
+
+def sound_bound(privacy: Privacy) -> UpperBound | None:
+    """Return the sound bound against the adversary of a privacy section; None without one."""
+    return next((bound for bound in privacy.bounds if is_sound_at(bound, privacy.upper, privacy.adversary)), None)
 
 
 def command_of(result: Result) -> str:

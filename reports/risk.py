@@ -7,7 +7,8 @@ has prior p. An upper bound on privacy loss bounds all three in one direction, a
 """
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from .document import Row
@@ -42,6 +43,8 @@ class Risk:
     wrong_if_rare: float
     given: str = ""
     """What it takes as given, in few words."""
+    curve: Mapping[str, object] = field(default_factory=dict, compare=False)
+    """The trade-off curve that it follows from: `mu`, `epsilon` and `delta`, or points `alpha` and `beta`."""
 
     @property
     def right(self) -> float:
@@ -62,6 +65,7 @@ def risk_from_mu(mu: float) -> Risk:
         true_positives=tuple(float(1.0 - beta) for beta in gaussian_tradeoff(np.array(RATES), mu)),
         wrong=float(0.5 * (1.0 - even)),
         wrong_if_rare=float(RARE * (1.0 - rare)),
+        curve={"mu": mu},
     )
 
 
@@ -74,7 +78,8 @@ def risk_from_epsilon(epsilon: float, delta: float) -> Risk:
     # The curve is straight between these rates.
     small = np.exp(-epsilon)
     corners = np.array([0.0, (1.0 - delta) * small / (1.0 + small), 1.0 - delta, 1.0])
-    return risk_from_points(corners, epsilon_delta_tradeoff(corners, epsilon, delta))
+    points = risk_from_points(corners, epsilon_delta_tradeoff(corners, epsilon, delta))
+    return replace(points, curve={"epsilon": epsilon, "delta": delta})
 
 
 def risk_from_points(alpha: "ArrayLike", beta: "ArrayLike") -> Risk:
@@ -90,6 +95,7 @@ def risk_from_points(alpha: "ArrayLike", beta: "ArrayLike") -> Risk:
         true_positives=tuple(max(rate, float(1.0 - np.interp(rate, across, down))) for rate in RATES),
         wrong=min(0.5, float(0.5 * (across + down).min())),
         wrong_if_rare=min(RARE, float(((1.0 - RARE) * across + RARE * down).min())),
+        curve={"alpha": across.tolist(), "beta": down.tolist()},
     )
 
 

@@ -92,7 +92,7 @@ class Commands(TyperGroup):
         "Account": {"account": "account:account", "calibrate": "account:calibrate"},
         "Gate": {"verify": "verify:verify"},
         "Train": {"train": "train:train", "reproduce": "reproduce:reproduce"},
-        "Look up": {"list": "listing:list_what", "report": "report:report"},
+        "Look up": {"list": "listing:list_what", "report": "report:report", "view": "view:view"},
     }
     TABLE: ClassVar[Mapping[str, str]] = {
         name: place for section in SECTIONS.values() for name, place in section.items()

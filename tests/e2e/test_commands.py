@@ -10,7 +10,8 @@ from dpzv_audit.cli import app
 from dpzv_audit.cli.commands import Audits, Commands, summary
 
 COMMANDS = (
-    *("attack", "audit", "hunt", "matrix", "account", "calibrate", "verify", "train", "reproduce", "list", "report"),
+    *("attack", "audit", "hunt", "matrix", "account", "calibrate", "verify", "train", "reproduce"),
+    *("list", "report", "view"),
 )
 """Every command, in the order in which help lists them."""
 WHAT = {

@@ -42,7 +42,7 @@ def test_every_flag_has_one_line_at_a_hundred_columns(name, panels):
 def test_panels_come_in_order_and_help_is_short(name, panels, cli, monkeypatch):
     shown = [panel for panel in panels(name) if panel != "Arguments"]
     assert shown == [panel for panel in PANELS if panel in shown]
-    assert shown[0] == "Basics" or name in ("report", "list")
+    assert shown[0] == "Basics" or name in ("report", "list", "view")
     assert shown[-1] == "Output"
     monkeypatch.setenv("COLUMNS", "100")
     text = cli(f"{name} --help").out
