@@ -25,6 +25,8 @@ WANTED = {
     "flower": "guide/from-flower/",
     "CI": "ci/",
     "tree": "guide/first-audit/#the-same-for-trees",
+    "membership inference": "attacks/#membership-inference",
+    "feature inversion": "attacks/#feature_inversion",
     "install": "guide/install/",
     "verify": "reference/command-line/#verify",
 }
