@@ -181,7 +181,7 @@ def benchmarks() -> str:
         missed = [float(verdict.split()[1]) for verdict in promised if verdict != "kept"]
         count = f"{len(promised) - len(missed)} of {len(promised)}" if promised else "none made"
         most = f"at most {max(missed):.2f} times" if missed else ""
-        lines.append(f"| {title} | {cell(ratio.partition('. ')[0])} | {count} | {most} |")
+        lines.append(f"| {title} | {cell(ratio.partition('. ')[0].rstrip('.'))} | {count} | {most} |")
     return "\n".join(lines)
 
 

@@ -26,6 +26,21 @@ def test_the_first_page_has_the_headings_of_the_readme(monkeypatch):
     assert first == readme
 
 
+def test_the_matrix_has_every_printed_cell(monkeypatch):
+    page = built("results/matrix.md", monkeypatch)
+    table = page.partition("| attack, adversary |")[2].partition("\n\n")[0]
+    (count,) = re.findall(r"^(\d+) cells were measured", page, re.MULTILINE)
+    assert len(table.splitlines()) - 2 == int(count)
+    assert "\n| label_direct, client, by client 1 | split | 1.000 (0.999 to 1.000) | 0.107 | 1.000 | 7 |" in table
+
+
+def test_the_table_of_benchmarks_adds_up_to_the_promises_kept(monkeypatch):
+    page = built("benchmarks.md", monkeypatch)
+    kept, made = re.search(r"^(\d+) of (\d+) promises", page, re.MULTILINE).groups()
+    rows = re.findall(r"\| (\d+) of (\d+) \|", page)
+    assert (sum(int(row[0]) for row in rows), sum(int(row[1]) for row in rows)) == (int(kept), int(made))
+
+
 def test_the_page_of_python_has_every_exported_name_and_others_that_there_are():
     page = (ROOT / "docs" / "reference" / "python.md").read_text("utf-8")
     listed = re.findall(r"^::: ([\w.]+)$", page, re.M)
