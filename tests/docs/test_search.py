@@ -30,7 +30,7 @@ WANTED = {
     "install": "guide/install/",
     "verify": "reference/command-line/#verify",
 }
-"""The page or section that is found first, by what is typed."""
+"""How the place of the page or section begins that is found first, by what is typed."""
 
 
 @pytest.fixture(scope="module")
@@ -53,4 +53,4 @@ def hits(site, tmp_path_factory):
 
 @pytest.mark.parametrize("query", WANTED)
 def test_the_first_hit_is_the_page_that_a_person_wants(hits, query):
-    assert hits[query][0][0] == WANTED[query], [page[0] for page in hits[query][:5]]
+    assert hits[query][0][0].startswith(WANTED[query]), [page[0] for page in hits[query][:5]]

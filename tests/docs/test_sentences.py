@@ -157,6 +157,27 @@ def test_the_readme_has_1500_words_with_its_code_at_most():
     assert len(page.split()) <= 1500
 
 
+def of_site():
+    """Return the Markdown of each page of the site by its path; a page that the navigation lacks fails the build."""
+    nav = read("mkdocs.yml")[0].partition("\nnav:\n")[2]
+    return {name: (ROOT / "docs" / name).read_text("utf-8") for name in re.findall(r"[\w/-]+\.md", nav)}
+
+
+SITE = of_site()
+MEASURED = [name for name in SITE if name.startswith(("results/", "found/"))]
+
+
+def test_the_site_has_60_pages_and_50000_words_at_most_without_those_of_what_was_measured():
+    counted = {name: len(text.split()) for name, text in SITE.items() if name not in MEASURED}
+    assert 30 < len(counted) <= 60
+    assert sum(counted.values()) <= 50_000
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_a_page_of_what_was_measured_has_600_words_of_prose_at_most(name):
+    assert prose(SITE[name]) <= 600
+
+
 def long(text):
     return [sentence for sentence in text if words(sentence) > LONG]
 
@@ -176,6 +197,11 @@ def test_one_sentence_in_twenty_is_long_at_most(name):
     assert len(text) >= 50
     hits = long(text)
     assert len(hits) <= max(SHARE * len(text), LEFT.get(name, (0, 0))[0]), "\n".join(hits)
+
+
+def test_one_sentence_in_twenty_of_the_site_is_long_at_most():
+    text = sentences(block for page in SITE.values() for block in of_markdown(page))
+    assert len(long(text)) <= SHARE * len(text), "\n".join(long(text))
 
 
 @pytest.mark.parametrize("name", TEXTS)
