@@ -143,6 +143,12 @@ TEXTS = {
     "readme": lambda: [block for page in read("README.md") for block in of_markdown(page)],
     "understand": lambda: [block for page in read("docs/understand/*.md") for block in of_markdown(page)],
     "how-to": lambda: [block for name in HOW_TO for page in read(f"docs/{name}.md") for block in of_markdown(page)],
+    "attacks": lambda: [
+        block
+        for pattern in ("docs/attacks/*.md", "docs/results/attack-figures*.md")
+        for page in read(pattern)
+        for block in of_markdown(page)
+    ],
     "glossary": lambda: [block for page in read("docs/glossary.md") for block in of_markdown(page)],
     "templates": lambda: [
         block for kind in TEMPLATES for text in read(kind) for block in of_markdown(of_template(text))
