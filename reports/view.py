@@ -93,11 +93,11 @@ class RunFile:
         try:
             value = json_in(read_plain(self.path, MOST_BYTES, links=False))
         except OSError as error:
-            raise InputError(f"cannot be read ({error.strerror})") from error
+            raise InputError(f": cannot be read ({error.strerror})", RESULT_FILE) from error
         except ValueError as error:
-            raise InputError(f"is not JSON ({error})") from error
+            raise InputError(f": is not JSON ({error})", RESULT_FILE) from error
         if not isinstance(value, dict):
-            raise InputError(f"holds a JSON {type(value).__name__}, not a result")
+            raise InputError(f": holds a JSON {type(value).__name__}, not a result", RESULT_FILE)
         return read({key: part for key, part in value.items() if key not in without})
 
     def row(self) -> Json:
@@ -192,7 +192,7 @@ def _guarded(make: Callable[[], Json]) -> Json:
     try:
         return make()
     except AuditError as error:
-        return {"unreadable": error.rule.removeprefix(": ")}
+        return {"unreadable": error.said(lambda path: RESULT_FILE, str)}
     except Exception as error:  # of a file that somebody else wrote
         return {"unreadable": f"cannot be shown ({type(error).__name__}: {error})"}
 

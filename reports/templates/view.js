@@ -251,7 +251,7 @@ const showList = () => {
     rows.length ? el("table", { class: "list" }, el("thead", {}, el("tr", {}, el("th", { scope: "col", "aria-label": "compare" }), heads)), body)
       : el("p", {}, "This folder holds no run that can be read. Commands such as dpzv-audit attack write one."),
     shown.unreadable.length ? el("h2", {}, `Not readable: ${counted(shown.unreadable.length, "result")}`) : "",
-    el("ul", { class: "unreadable" }, shown.unreadable.map((run) => el("li", {}, `${run.folder}/result.json: ${run.unreadable}`))),
+    el("ul", { class: "unreadable" }, shown.unreadable.map((run) => el("li", {}, `${run.folder}: ${run.unreadable}`))),
   );
   sort(list.column, list.down);
   filter();
@@ -346,7 +346,7 @@ const sliders = (parent, risks) => {
 const showRun = async (id) => {
   const run = await details(id);
   if (run.unreadable) {
-    put(main(), el("h1", {}, run.folder), el("p", {}, `${run.folder}/result.json: ${run.unreadable}`));
+    put(main(), el("h1", {}, run.folder), el("p", {}, `${run.folder}: ${run.unreadable}`));
     return;
   }
   const { head } = run;

@@ -1,13 +1,19 @@
-"""The page of all runs: what it reads and says, who may ask for it, and what it does in a real headless Chromium."""
+"""The page of all runs: what it reads and says, who may ask for it, and what it does in a real headless Chromium.
+
+The command that docs/guide/view.md begins with is the one that is served here.
+"""
 
 import http.client
 import json
 import math
 import os
 import re
+import signal
 import socket
+import subprocess
 import sys
 import threading
+import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -171,7 +177,7 @@ def test_no_link_is_followed(tmp_path, results):
     page = listed(pages(inside))
     assert page["runs"] == []
     assert [(row["folder"], row["unreadable"]) for row in page["unreadable"]] == [
-        ("file", "is a link; use a regular file")
+        ("file", "result.json: is a link; use a regular file")
     ]
 
 
@@ -202,7 +208,7 @@ def test_what_cannot_be_read_is_listed_with_the_reason(content, reason, runs):
 def test_a_result_that_is_too_large_is_skipped_and_named(runs, monkeypatch):
     monkeypatch.setattr("reports.view.MOST_BYTES", 5_000)
     (row, *_) = listed(pages(runs))["unreadable"]
-    assert row["unreadable"] == "has more than 5000 bytes; use 5000 at most"
+    assert row["unreadable"] == "result.json: has more than 5000 bytes; use 5000 at most"
 
 
 def test_an_error_in_one_run_does_not_hide_the_others(runs, monkeypatch):
@@ -373,6 +379,35 @@ def test_a_port_that_is_taken_is_one_line(cli, drawn, tmp_path):
     assert "--port is 65536" in cli.refusal("view --port 65536", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("flags", "terminal", "opens"), [("", True, True), ("--no-browser", True, False), ("", False, False)]
+)
+def test_the_browser_is_opened_where_a_terminal_is(cli, drawn, tmp_path, monkeypatch, flags, terminal, opens):
+    def ended(server):
+        raise KeyboardInterrupt
+
+    addresses = []
+    monkeypatch.setattr(Server, "serve_forever", ended)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    monkeypatch.setattr(view.webbrowser, "open", addresses.append)
+    done = cli(f"view {flags}", tmp_path)
+    assert (done.code, done.err) == (0, "")
+    (address,) = re.findall(r"^http://127\.0\.0\.1:\d+/\S{22}/$", done.out, re.MULTILINE)
+    assert addresses == [address] * opens
+
+
+def test_the_command_serves_until_it_is_interrupted(runs):
+    pytest.importorskip("plotly")
+    command = [sys.executable, "-m", "dpzv_audit", "view", str(runs), "--no-browser"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
+        address = process.stdout.readline().strip()
+        with urllib.request.urlopen(f"{address}runs.js", timeout=60) as answer:
+            assert answer.read().startswith(b'dpzvTake("runs", ')
+        process.send_signal(signal.SIGINT)
+        assert (process.wait(60), process.stderr.read()) == (0, "")
+
+
 def test_export_writes_the_page_into_an_empty_folder_alone(cli, drawn, runs, tmp_path):
     assert cli.answer("view", runs, "--export", tmp_path / "page")["runs"] == len(RESULTS)
     files = {str(path.relative_to(tmp_path / "page")) for path in (tmp_path / "page").rglob("*") if path.is_file()}
@@ -444,7 +479,7 @@ def choose(tab, name, value):
 def test_the_list_sorts_filters_and_names_what_it_cannot_read(tab, exported):
     tab.open(exported)
     assert tab.js("document.querySelector('[role=status]').textContent") == f"{len(RESULTS) + 5} runs"
-    assert "broken/result.json: is not JSON" in tab.js("document.querySelector('.unreadable').textContent")
+    assert "broken: result.json: is not JSON" in tab.js("document.querySelector('.unreadable').textContent")
     tab.js("document.querySelectorAll('.list th button')[7].click()")  # measured epsilon, the largest first
     column = "[...document.querySelectorAll('.list td:nth-child(9)')].map((cell) => cell.textContent)"
     shown = tab.js(column)
@@ -631,6 +666,7 @@ def test_text_of_runs_is_never_markup(tab, exported):
     assert tab.console == []
 
 
+@pytest.mark.ci
 @in_chromium
 def test_a_thousand_runs_are_listed_from_a_server_which_reads_each_once(tab, tmp_path):
     pytest.importorskip("plotly")
