@@ -149,6 +149,9 @@ TEXTS = {
         for page in read(pattern)
         for block in of_markdown(page)
     ],
+    "reference": lambda: [
+        block for names in ("index", "reference/*") for page in read(f"docs/{names}.md") for block in of_markdown(page)
+    ],
     "glossary": lambda: [block for page in read("docs/glossary.md") for block in of_markdown(page)],
     "templates": lambda: [
         block for kind in TEMPLATES for text in read(kind) for block in of_markdown(of_template(text))
