@@ -20,6 +20,10 @@ _WAITING = (
     _ATEN.masked_select.default,
     _ATEN.nonzero.default,
     _ATEN.item.default,
+    _ATEN._unique2.default,
+    _ATEN.unique_dim.default,
+    _ATEN.bincount.default,
+    _ATEN.repeat_interleave.Tensor,
 )
 """What a GPU is waited for: a number that the machine asks for, or a shape that depends on numbers."""
 waits: list[str] = []
@@ -56,8 +60,10 @@ class OnDevice(Tensor):
         if here and func is not _ATEN.copy_.default:
             found = f"{func} of tensors on cuda and one on {here[0].device} of shape {tuple(here[0].shape)}"
             raise RuntimeError(f"{found}; use on the same device")
-        if func in _WAITING:
+        if func in _WAITING or (indices and _looked_at(*args[1:3])):
             waits.append(str(func))
+        if func is _ATEN.copy_.default and isinstance(args[0], OnDevice) != isinstance(args[1], OnDevice):
+            waits.append("a copy to the device" if isinstance(args[0], OnDevice) else "a copy from the device")
         out = func(*tree_map(_held, args), **tree_map(_held, kwargs))
         written = [t for t, a in _arguments(func, args, kwargs) if a.alias_info is not None and a.alias_info.is_write]
         if written:
@@ -84,6 +90,16 @@ def _arguments(func, args, kwargs):
             yield args[place], argument
         elif argument.name in kwargs:
             yield kwargs[argument.name], argument
+
+
+def _looked_at(indices, written=None):
+    """Whether a GPU is waited for to index by these: how many numbers a mask takes, or where those here point to.
+
+    A single number that is `written` where a mask says so fills it.
+    """
+    given = [index for index in indices if index is not None]
+    masks = written is None or written.numel() > 1
+    return any(not isinstance(index, OnDevice) or (masks and index.dtype is torch.bool) for index in given)
 
 
 def _names(value, kind):
@@ -146,6 +162,8 @@ class _Pretended(TorchFunctionMode):
             return _WHOLE[func](*args, **kwargs)
         kept = {name: value for name, value in kwargs.items() if not _names(value, "cuda")}
         made = func(*args, **kept)
+        if func in (torch.tensor, torch.as_tensor) and len(kept) != len(kwargs):
+            waits.append("a copy to the device")
         return made if len(kept) == len(kwargs) else tree_map(_on_device, made)
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from .pretended import OnDevice, pretended_cuda
+from .pretended import OnDevice, pretended_cuda, waits
 
 
 @pytest.fixture
@@ -60,6 +60,35 @@ def test_what_is_taken_is_what_the_machine_computes(name, away):
     assert found.device == torch.device("cuda", 0)
     assert torch.equal(found.cpu(), TAKEN[name](HERE))
     assert found.tolist() == TAKEN[name](HERE).tolist()
+
+
+WAITED = {
+    "a mask": lambda x: x[x > 3],
+    "writing by a mask": lambda x: x.clone().__setitem__(x > 3, x[0].repeat(2)),
+    "an index here": TAKEN["an index"],
+    "a copy of what is here": TAKEN["a copy"],
+    "a copy to here": lambda x: torch.zeros(3, 4).copy_(x),
+    "a list": lambda x: torch.tensor([1.0], device="cuda"),
+    "what differs": torch.unique,
+    "counts": lambda x: x.long()[0].bincount(),
+    "times that are there": lambda x: torch.repeat_interleave(x[0].long()),
+    "a number": lambda x: float(x.sum()),
+}
+NOT_WAITED = {
+    "an index there": lambda x: x[torch.arange(2, device="cuda")],
+    "writing by an index there": lambda x: x.clone().__setitem__(torch.arange(2, device="cuda"), 0.0),
+    "filling by a mask": lambda x: x.clone().__setitem__(x > 3, 0.0),
+    "so many times": lambda x: x.repeat_interleave(2, 0),
+    "a copy there": lambda x: torch.zeros(3, 4, device="cuda").copy_(x),
+    "pinned": lambda x: HERE.pin_memory().to("cuda", non_blocking=True),
+}
+
+
+@pytest.mark.parametrize("name", [*WAITED, *NOT_WAITED])
+def test_what_a_gpu_is_waited_for_is_noted(name, away):
+    waits.clear()
+    {**WAITED, **NOT_WAITED}[name](away)
+    assert bool(waits) == (name in WAITED)
 
 
 def test_a_view_shares_its_numbers_and_a_copy_does_not(away):
