@@ -5,7 +5,7 @@ digits a DPZV replica-round at K = 128 was promised at 1/12 of a round at K = 1,
 arithmetic at K = 1 and at 2.5 times at K = 128, and one of `dpzv-sound` at 1.3 times one of `dpzv` at K = 128. Nothing
 was promised of the other methods.
 
-Run: python benchmarks/run.py replicas rounds
+Run: python benchmarks/run.py replicas rounds sound
 """
 
 import torch
@@ -87,11 +87,17 @@ def product_rows(*, quick=False, device="cpu"):
                     ratio=round_ / bare,
                     promised=ROUND_PROMISED[stack],
                 )
+
+
+@torch.no_grad()
+def sound_rows(*, quick=False, device="cpu"):
+    """A round of `dpzv-sound` on digits against one of `dpzv`, by kind of direction."""
+    data = tensors(load("digits"), device)
     kinds = ("sphere", "rademacher")
     dpzv = run_of(data, "dpzv", STACK, device, batch_size=64)
     sound = [run_of(data, "dpzv-sound", STACK, device, batch_size=64, direction=kind) for kind in kinds]
     rounds = [(run.step, 12) for run in (dpzv, *sound)]  # two blocks of the server's directions
-    plain, *taken = least(rounds, turns=2 if quick else 9, device=device)
+    plain, *taken = least(rounds, turns=2 if quick else 25, device=device)
     for kind, seconds in zip(kinds, taken, strict=True):
         yield Row(
             what=f"dpzv-sound, {kind}, B = 64, K = {STACK}",

@@ -64,6 +64,12 @@ SECTIONS = (
         "divided by twelve, is less than a replica's share of the bare products at K = 128.",
     ),
     Section(
+        "sound",
+        "A round of dpzv-sound against one of dpzv",
+        "a round on digits over one of dpzv, whose server steps by its own gradient",
+        replicas.sound_rows,
+    ),
+    Section(
         "grid",
         "Noise on a grid against float noise",
         "a round with noise in whole steps of a grid over one with noise in floating point",
@@ -226,7 +232,7 @@ def main():
         measured += rows
     minutes = (time.perf_counter() - started) / 60.0
     flags = [*arguments.sections, *["--quick"] * arguments.quick, *["--device cuda"] * (arguments.device != "cpu")]
-    command = " ".join(["OMP_NUM_THREADS=1 python benchmarks/run.py", *flags, "--output docs/printed/benchmarks.md"])
+    command = " ".join(["OMP_NUM_THREADS=1 python benchmarks/run.py", *flags, f"--output {arguments.output}"])
     summary = [promises(measured), load_words(before, os.getloadavg()[0], os.cpu_count() or 1)]
     print("\n" + "\n".join(summary) + f"\n{minutes:.1f} minutes")
     if arguments.output:
