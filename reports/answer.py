@@ -17,6 +17,7 @@ from dpzv_audit.results import (
     AuditResult,
     Cell,
     ClaimResult,
+    CoinGameBeside,
     MatrixResult,
     NegativeControls,
     Privacy,
@@ -307,11 +308,7 @@ def _of_coin_games(result: AttacksResult) -> dict[str, str]:
     game = result.coin_game
     if game is None:
         return {}
-    certified = {f"coin game of the {game.adversary}": game.epsilon_lower or 0.0}
-    for cell in result.attacks:
-        by = f"coins of {cell.attack}"
-        certified[by] = max(certified.get(by, 0.0), cell.certified or 0.0)
-    by, epsilon = max(certified.items(), key=itemgetter(1))
+    by, epsilon = largest_certified(result, game)
     unplayed = ""
     if game.epsilon_lower is None:
         unplayed = f"no coin game was played, {clean(game.reason or '')}; {clean(game.command)}"
@@ -320,6 +317,15 @@ def _of_coin_games(result: AttacksResult) -> dict[str, str]:
         unplayed = f"; {unplayed}"
     at = "" if result.confidence_each is None else f", {percent(result.confidence_each)} confidence"
     return {"measured": f"ε ≥ {lower_bound(epsilon)}{at} ({clean(by)}){unplayed}"}
+
+
+def largest_certified(result: AttacksResult, game: CoinGameBeside) -> tuple[str, float]:
+    """Return whose coins certify the largest epsilon, and that epsilon: of the game, or of an attack beside it."""
+    certified = {f"coin game of the {game.adversary}": game.epsilon_lower or 0.0}
+    for cell in result.attacks:
+        by = f"coins of {cell.attack}"
+        certified[by] = max(certified.get(by, 0.0), cell.certified or 0.0)
+    return max(certified.items(), key=itemgetter(1))
 
 
 def _of_success(attack: AttackSuccess, known: float) -> Row:

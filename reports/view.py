@@ -36,7 +36,7 @@ from dpzv_audit.results import (
 from dpzv_audit.runs import RESULT_FILE
 
 from . import risk
-from .answer import answer_of
+from .answer import answer_of, largest_certified
 from .content import environment
 from .head import LABELS, head_of, share, short_metric, strongest, successes
 from .matrix import attack_of, worst_first
@@ -144,17 +144,15 @@ class Pages:
         self._drawing = drawing
         self._nonce = secrets.token_urlsafe(16)
         self._runs: dict[str, RunFile] = {}
+        self.rows: list[Json] = []
+        self.unreadable: list[Json] = []
 
-    def listed(self) -> tuple[list[Json], list[Json]]:
-        """Return a row for each run, and for each result that cannot be shown why; what comes is looked up again."""
-        runs = {run.key: run for run in runs_in(self.folder)}
-        rows: list[Json] = []
-        unreadable: list[Json] = []
-        for run in runs.values():
-            shown = _guarded(run.row)
-            (unreadable if "unreadable" in shown else rows).append({**run.facts(), **shown})
-        self._runs = runs
-        return rows, unreadable
+    def look(self) -> None:
+        """Read all results anew: a row for each run, and for each result that cannot be shown why."""
+        self._runs = {run.key: run for run in runs_in(self.folder)}
+        shown = [{**run.facts(), **_guarded(run.row)} for run in self._runs.values()]
+        self.rows = [row for row in shown if "unreadable" not in row]
+        self.unreadable = [row for row in shown if "unreadable" in row]
 
     def get(self, name: str) -> File | None:
         """Return the file of that name; None where there is none. A run is known once the list was asked for."""
@@ -166,8 +164,9 @@ class Pages:
         if name == "plotly.js":
             return _script(self._drawing())
         if name == "runs.js":
-            rows, unreadable = self.listed()
-            return self._taken("runs", {"folder": str(self.folder), "runs": rows, "unreadable": unreadable})
+            self.look()
+            value = {"folder": str(self.folder), "runs": self.rows, "unreadable": self.unreadable}
+            return self._taken("runs", value)
         run = self._runs.get(name.removeprefix("runs/").removesuffix(".js"))
         if run is None or name != f"runs/{run.key}.js":
             return None
@@ -220,10 +219,9 @@ def row_of(result: Reported) -> dict[str, object]:
     schema = result.SCHEMA.split("/")[1]
     privacy = _privacy(result)
     epsilon = _epsilons(privacy)
-    if isinstance(result, AttacksResult):
-        proved = [cell.certified or 0.0 for cell in result.attacks]
-        game = None if result.coin_game is None else result.coin_game.epsilon_lower
-        epsilon["measured"] = max([*proved, game or 0.0], default=0.0) or game
+    if isinstance(result, AttacksResult) and result.coin_game is not None:
+        _, certified = largest_certified(result, result.coin_game)
+        epsilon["measured"] = certified or result.coin_game.epsilon_lower
     elif isinstance(result, VerifyResult):
         gravest = result.verdict
         claim = next((claim for claim in result.claims if claim.judged is gravest), None)

@@ -15,7 +15,7 @@ import typer
 from reports.view import File, Pages
 
 from ..base.errors import AuditError, InputError, check_count, one_line
-from ..base.store import write_atomically
+from ..base.store import partial_folder, private_folder, write_atomically
 from .flags import takes
 from .heartbeat import paused
 from .output import Output
@@ -53,10 +53,8 @@ def view(
     pages = Pages(runs, drawing())
     if export is not None:
         _write(pages, export)
-        found, unreadable = pages.listed()
-        output.result(
-            {"schema": "dpzv-audit/view/1", "export": str(export), "runs": len(found), "unreadable": unreadable}
-        )
+        found = {"runs": len(pages.rows), "unreadable": len(pages.unreadable)}
+        output.result({"schema": "dpzv-audit/view/1", "export": str(export), **found})
         output.path(export / "index.html")
         return
     try:
@@ -88,14 +86,20 @@ def drawing() -> Callable[[], str]:
 
 
 def _write(pages: Pages, folder: Path) -> None:
-    """Write all files of the page into a folder that is empty, or not there."""
+    """Write all files of the page into a folder that is empty or not there: it appears whole, or not at all."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError("use an empty folder, or one that does not exist yet", "export", str(folder))
-    (folder / "runs").mkdir(parents=True, exist_ok=True)
-    for name in pages.names():
-        file = pages.get(name)
-        if file is not None:
-            write_atomically(folder / name, file.content)
+    target = folder.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with partial_folder(target.parent, target.name) as partial:
+        private_folder(partial / "runs")
+        for name in pages.names():
+            file = pages.get(name)
+            if file is not None:
+                write_atomically(partial / name, file.content)
+        if target.exists():
+            target.rmdir()
+        partial.rename(target)
 
 
 class Server(ThreadingHTTPServer):

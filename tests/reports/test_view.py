@@ -84,6 +84,26 @@ def test_rows_have_the_word_and_the_numbers_of_every_other_face(of_each_schema):
         assert (head["facts"], head["notes"], head["subject"]) == (answer.facts, answer.judgement.notes, answer.subject)
 
 
+@pytest.mark.parametrize(
+    ("game", "certified", "measured"),
+    [(0.5, 0.25, "≥ 0.5"), (0.5, 1.25, "≥ 1.25"), (0.0, None, "≥ 0"), (None, None, ""), (None, 1.25, "≥ 1.25")],
+)
+def test_all_attacks_have_the_largest_epsilon_that_coins_certify(game, certified, measured):
+    cell = {
+        "attack": "label_direct",
+        "adversary": "client",
+        "state": "measured",
+        "success": 0.5,
+        "certified": certified,
+    }
+    beside = {"adversary": "client", "epsilon_lower": game, "reason": "time was short"}
+    raw = {"schema": "dpzv-audit/attacks/1", "method": "system:a:b", "attacks": [cell], "coin_game": beside}
+    result, _ = read(raw)
+    assert row_of(result)["measured"][1] == measured
+    assert measured.removeprefix("≥ ") in answer_of(result).facts["measured"]
+    assert row_of(read(raw | {"coin_game": None})[0])["measured"] == [None, ""]
+
+
 def test_what_the_list_does_not_read_changes_no_row(of_each_schema):
     for raw in of_each_schema.values():
         assert row_of(read({key: raw[key] for key in raw if key not in _NOT_LISTED})[0]) == row_of(read(raw)[0])
@@ -413,6 +433,16 @@ def test_export_writes_the_page_into_an_empty_folder_alone(cli, drawn, runs, tmp
     files = {str(path.relative_to(tmp_path / "page")) for path in (tmp_path / "page").rglob("*") if path.is_file()}
     assert files == {"index.html", "view.js", "plotly.js", "runs.js", *(f"runs/{run.key}.js" for run in runs_in(runs))}
     assert "use an empty folder" in cli.refusal("view", runs, "--export", tmp_path / "page")
+    assert {path.stat().st_mode & 0o077 for path in (tmp_path / "page").rglob("*")} == {0}
+
+
+def test_an_export_that_fails_leaves_nothing(cli, drawn, runs, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(view, "write_atomically", full)
+    assert "No space left on device" in cli.refusal("view", runs, "--export", tmp_path / "page", code=3)
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
 # In a browser.
