@@ -8,8 +8,9 @@ const contrast = (one, other) => {
   const [low, high] = [luminance(one), luminance(other)].sort((a, b) => a - b);
   return (high + 0.05) / (low + 0.05);
 };
-const look = (frame) => {
+const look = (frame, within = "body") => {
   const page = frame.contentDocument;
+  const root = page.querySelector(within);
   const wide = frame.clientWidth;
   const style = (element) => frame.contentWindow.getComputedStyle(element);
   const behind = (element) => {
@@ -24,10 +25,10 @@ const look = (frame) => {
   page.querySelectorAll("details").forEach((fold) => (fold.open = true));
   found.scroll = page.documentElement.scrollWidth;
   found.background = style(page.body).backgroundColor;
-  for (const element of page.body.querySelectorAll("*"))
-    if (element.getBoundingClientRect().right > wide + 1 && !element.closest(".map, thead, pre"))
+  for (const element of root.querySelectorAll("*"))
+    if (element.getBoundingClientRect().right > wide + 1 && !element.closest(".map, thead, pre, .md-typeset__table"))
       found.outside.push(element.tagName + " " + element.textContent.slice(0, 40));
-  const walker = page.createTreeWalker(page.body, NodeFilter.SHOW_TEXT);
+  const walker = page.createTreeWalker(root, NodeFilter.SHOW_TEXT);
   for (let node = walker.nextNode(); node; node = walker.nextNode()) {
     const parent = node.parentElement;
     if (!node.data.trim() || parent.closest("style, title, .wide thead, .records thead")) continue;
@@ -61,6 +62,6 @@ const look = (frame) => {
   return found;
 };
 addEventListener("load", () => {
-  const found = [...document.querySelectorAll("iframe")].map(look);
+  const found = [...document.querySelectorAll("iframe")].map((frame) => look(frame, frame.dataset.within));
   document.getElementById("out").textContent = JSON.stringify(found);
 });
