@@ -18,6 +18,7 @@ LIGHT = {
     ),
     "import dpzv_audit.runs, dpzv_audit.data; dpzv_audit.runs.environment()": f"{DRAWING} scipy",
     "from dpzv_audit.cli.listing import listed; listed('datasets'); listed('adversaries')": DRAWING,
+    "from dpzv_audit.cli.view import view": f"{DRAWING} scipy plotly",
     "from dpzv_audit.systems import Recorder, Task; Recorder(2, 1)": "torch",
 }
 
