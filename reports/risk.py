@@ -75,6 +75,8 @@ def risk_from_epsilon(epsilon: float, delta: float) -> Risk:
 
     from dpzv_audit.accounting import epsilon_delta_tradeoff
 
+    # Past it e^-epsilon is 0 and the corner of the curve would be lost; nothing of the risk changes any more.
+    epsilon = min(float(epsilon), 700.0)
     # The curve is straight between these rates.
     small = np.exp(-epsilon)
     corners = np.array([0.0, (1.0 - delta) * small / (1.0 + small), 1.0 - delta, 1.0])

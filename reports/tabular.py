@@ -337,7 +337,7 @@ def _fitting(result: ReproduceResult) -> list[Row]:
             kept.append(place)
             room -= wide + 2
     titles = ["row", *(clean(result.columns[place]) for place in kept[1:])]
-    places = [cells for cells in table if len(cells) == len(result.columns)]
+    places = [cells for cells in table if 0 < len(cells) == len(result.columns)]
     return [dict(zip(titles, (cells[place] for place in kept), strict=True)) for cells in places]
 
 

@@ -138,4 +138,6 @@ def test_what_is_claimed_stands_beside_what_the_audit_shows_where_that_is_more()
     assert "claim" not in risk.in_words("replace-label", None, high, any_noise)
     assert risk.by_claim(Privacy(claimed=1.0, delta=0.0, given="given Gaussian noise")).right < 0.7311
     assert risk.by_claim(Privacy(claimed=math.inf, delta=1e-5)) is None
+    assert risk.by_claim(Privacy(claimed=10**30, delta=1e-5)).right == 1.0  # all is lost, not nothing
+    assert risk.risk_from_epsilon(1000.0, 1e-5).true_positives == (1.0, 1.0)
     assert risk.by_claim(Privacy()) is None

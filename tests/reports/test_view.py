@@ -231,6 +231,12 @@ def test_a_result_that_is_too_large_is_skipped_and_named(runs, monkeypatch):
     assert row["unreadable"] == "result.json: has more than 5000 bytes; use 5000 at most"
 
 
+def test_a_table_without_columns_is_a_run_like_others(tmp_path, results):
+    write(tmp_path / "a", {**results["reproduce"], "columns": [], "cells": [[]]})
+    (row,) = listed(made := pages(tmp_path))["runs"]
+    assert taken(made.get(f"runs/{row['id']}.js"))[1]["head"]["rows"] == []
+
+
 def test_an_error_in_one_run_does_not_hide_the_others(runs, monkeypatch):
     monkeypatch.setattr("reports.view._success", lambda result: math.log(len(result.command_line or ())) and {})
     page = listed(pages(runs))
@@ -635,6 +641,7 @@ def test_curves_of_a_run_tell_their_values_under_the_pointer(tab, exported):
         risk.risk_from_epsilon(0.0, 0.0),
         risk.risk_from_epsilon(4.0, 0.1),
         risk.risk_from_epsilon(40.0, 0.0),
+        risk.risk_from_epsilon(5000.0, 0.0),
         risk.risk_from_points([0.0, 0.1, 0.5, 1.0], [1.0, 0.4, 0.1, 0.0]),
         risk.risk_from_points([0.0, 0.0, 1.0], [0.9, 0.7, 0.0]),
     ],
