@@ -10,7 +10,8 @@ import gc
 import tempfile
 import tracemalloc
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -32,12 +33,17 @@ from .training import MEGABYTE
 
 
 class LiveBytes(TorchDispatchMode):
-    """Bytes of the storages that operations inside it made and that still live, and their peak."""
+    """Bytes of the storages that operations inside it made and that still live, and their peak.
+
+    `by_operation` and `at_peak` say of which operations' results these are made, by name.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.now = self.peak = 0
+        self.at_peak: Mapping[str, int] = {}
         self._known: set[int] = set()
+        self.by_operation: Counter[str] = Counter()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         inputs = (each for each in tree_iter((args, kwargs)) if isinstance(each, torch.Tensor))
@@ -47,15 +53,19 @@ class LiveBytes(TorchDispatchMode):
             if isinstance(tensor, torch.Tensor) and not tensor.is_meta:
                 storage = tensor.untyped_storage()
                 if storage._cdata not in before and storage._cdata not in self._known:
+                    name = function.overloadpacket.__name__
                     self._known.add(storage._cdata)
                     self.now += storage.nbytes()
-                    self.peak = max(self.peak, self.now)
-                    weakref.finalize(storage, self._freed, storage._cdata, storage.nbytes())
+                    self.by_operation[name] += storage.nbytes()
+                    if self.now > self.peak:
+                        self.peak, self.at_peak = self.now, dict(self.by_operation)
+                    weakref.finalize(storage, self._freed, storage._cdata, storage.nbytes(), name)
         return out
 
-    def _freed(self, key: int, size: int) -> None:
+    def _freed(self, key: int, size: int, name: str) -> None:
         self._known.discard(key)
         self.now -= size
+        self.by_operation[name] -= size
 
 
 def random_images(records: int, size: int) -> VerticalDataset:
@@ -121,15 +131,40 @@ _ROUNDS_COUNTED = 8
 """Rounds without counting that take about as long as a row of the figure."""
 
 
+_LEAST_NAMED = 0.05
+"""Megabytes from which an operation's activations are named."""
+
+
 class MemoryRow(Row, protected_namespaces=()):
-    """Megabytes of the peak of a round and of the client's model."""
+    """Megabytes of the peak of a round, of the client's model, and of activations, these by what made them.
+
+    `activations` are those at the peak of one forward pass without a graph, `kept` what one with a graph leaves for a
+    backward pass.
+    """
 
     peak_megabytes: float
     model_megabytes: float
+    activations: dict[str, float]
+    kept: dict[str, float]
 
     def peak_of_model(self) -> float:
         """Return the peak as a multiple of the client's model."""
         return self.peak_megabytes / self.model_megabytes
+
+
+def activations_in_words(rows: Sequence[MemoryRow]) -> str:
+    """Return what the activations of a batch are: every row of a table has the same client."""
+    return (
+        f"activations of a batch are named by torch's operations. A forward pass without a graph holds at most "
+        f"{_named(rows[0].activations)}. One with a graph keeps {_named(rows[0].kept)} for the backward pass"
+    )
+
+
+def _named(sizes: Mapping[str, float]) -> str:
+    """Return a total with its larger parts, the largest first."""
+    parts = sorted(sizes.items(), key=lambda item: -item[1])
+    words = ", ".join(f"{name} {size:.1f}" for name, size in parts if size >= _LEAST_NAMED)
+    return f"{sum(sizes.values()):.1f} MB ({words})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +232,7 @@ class PeakMemory(TableRow[MemoryRow]):
             yield lambda: method.start(data, config, RunContext(seed=0))
 
     @torch.no_grad()
-    def measured(self) -> Mapping[str, float]:
+    def measured(self) -> Mapping[str, Any]:
         """Return the megabytes of the peak of a round, of the model and of the activations of one batch."""
         with self._maker() as make:
             fed = federation_of(make())
@@ -205,9 +240,13 @@ class PeakMemory(TableRow[MemoryRow]):
             inputs = fed.data.features[0][: self.batch_size].unsqueeze(0)
             with LiveBytes() as live:
                 client.evaluator.forward(client.parameters, inputs)
+            with LiveBytes() as kept:
+                graph = client.evaluator.vjp(client.parameters, inputs)
             sizes = {
                 "model_megabytes": client.parameters.flat.nbytes / MEGABYTE,
                 "activations_megabytes": live.peak / MEGABYTE,
+                "activations": {name: size / MEGABYTE for name, size in live.at_peak.items() if size},
+                "kept": {name: size / MEGABYTE for name, size in kept.by_operation.items() if size},
             }
-            del fed, client
+            del fed, client, graph
             return {"peak_megabytes": peak_of_a_round(make) / MEGABYTE, **sizes}

@@ -18,8 +18,10 @@ def test_live_bytes_follows_tensors_until_they_are_freed():
         first = torch.zeros(1000)
         second = first + 1
         assert live.now == live.peak == 8000
+        assert live.at_peak == {"zeros": 4000, "add": 4000}
         del second
         assert live.now == 4000
+        assert live.by_operation["add"] == 0
         view = first[10:]
         assert live.now == 4000
         del first
@@ -59,6 +61,9 @@ def test_a_client_of_berts_shape_starts_at_random_and_is_measured():
     tokens = 4 * 128 * 30_522 / 1e6  # most of so narrow a model are its token embeddings
     assert tokens < mezo.model_megabytes == vafl.model_megabytes < 1.1 * tokens
     assert 1.0 <= mezo.peak_of_model() < 1.5 < vafl.peak_of_model()
+    assert sum(mezo.activations.values()) == pytest.approx(mezo.to_json()["activations_megabytes"])
+    assert vafl.kept["gelu"] == pytest.approx(2 * 2 * 4 * 16 * 4 / 1e6)  # layers, records, tokens, width, bytes
+    assert "gelu 0.0" not in memory.activations_in_words([mezo, vafl])
 
 
 @pytest.fixture(scope="module")
