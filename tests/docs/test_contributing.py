@@ -29,20 +29,14 @@ def copy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("contributing")
     environment = blocks.prepare(folder, checkout=True)
     assert {file for file, _, _ in EXAMPLES.values()} == set(FILES)
-    for file, registry, table in EXAMPLES.values():
-        name = Path(file).stem
-        # A method is imported when it is looked up, by the place that stands in the table.
-        line = f'"{name}": "mechanisms.methods.{name}:SPEC",' if table == "METHODS" else f"{name}.SPEC,"
-        imported = "" if table == "METHODS" else f"import `{name}`, and "
-        assert f"`{registry}`: {imported}put `{line}` into `{table}`" in TEXT.replace("\n", " ")
+    for name, (file, registry, table) in EXAMPLES.items():
+        # Both are imported when they are looked up, by the place that stands in the table.
+        line = f'"{name}": "{file.removesuffix(".py").replace("/", ".")}:SPEC",'
+        assert f"`{registry}`: put `{line}` into `{table}`" in TEXT.replace("\n", " ")
         (folder / file).write_text(FILES[file])
-        where = folder / registry
-        below = file.removeprefix(f"{where.parent.relative_to(folder)}/").split("/")[:-1]
-        package = re.escape("." + ".".join(below))
         entry = re.compile(rf"^({table}\b.*?)^(    [)}}],\n\))$", flags=re.DOTALL | re.MULTILINE)
-        with_line = entry.sub(rf"\1        {line}\n\2", where.read_text())
-        with_line = re.sub(rf"^(from {package} import \(?)", rf"\1{name}, ", with_line, count=1, flags=re.MULTILINE)
-        where.write_text(with_line)
+        where = folder / registry
+        where.write_text(entry.sub(rf"\1        {line}\n\2", where.read_text()))
     return folder, environment
 
 
