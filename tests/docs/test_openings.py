@@ -11,13 +11,14 @@ RESULTS = {path.stem: path for path in sorted((ROOT / "docs" / "results").glob("
 SMALL_TABLES = {
     "attack-figures",
     "attack-figures-others",
+    "czofo-table2",
     "defence-attacks",
     "defence-published",
     "defence-rule",
     "index",
     "method-figures",
 }
-"""Pages of several small tables, and the list of the pages: no figure stands for one of them."""
+"""Pages of small tables, and the list of the pages: no figure stands for one of them."""
 
 
 def opening(path):
