@@ -28,6 +28,11 @@ WANTED = {
     "membership inference": "attacks/#membership-inference",
     "feature inversion": "attacks/#feature_inversion",
     "install": "guide/install/",
+    "attackers": "understand/who-attacks/",
+    "compliance": "understand/signing/",
+    "GDPR": "understand/signing/",
+    "manager": "understand/signing/",
+    "sign": "understand/signing/",
     "verify": "reference/command-line/#verify",
 }
 """How the place of the page or section begins that is found first, by what is typed."""
