@@ -29,6 +29,8 @@ from mechanisms.defences import DEFENCES, defence_of
 PRINTED = ROOT / "docs" / "printed"
 CAPTION = re.compile(r"^Attacks(?:, \d+ trainings?)?(?=  )", re.MULTILINE)
 BOOSTS = {
+    "reference/index": 1,
+    "reference/python": 0.1,
     "reference/schemas": 0.25,
     "reference/claims-file": 0.25,
     **dict.fromkeys(("reference/", "results/", "found", "findings", "accounting-table"), 0.5),

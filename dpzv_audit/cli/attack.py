@@ -258,6 +258,7 @@ def _mount_one(
     """Mount an attack on a training, audit that, and report what is shown beside it; None as in `_mount_all`."""
     from attacks import AttackSetting, attack_named
     from attacks.core.setting import BY_CLIENTS
+    from attacks.core.spec import DoesNotApply
 
     from ..base.executor import alongside
     from ..evidence.beside import SHOWN_BESIDE, stands_beside, with_beside
@@ -268,7 +269,15 @@ def _mount_one(
     adversary = spec.adversaries[0] if mount.adversary is None else mount.adversary
     options = mount.settings(spec.setup.options)
     with planner.lasting("the rehearsal"):
-        attacked = chosen(require=partial(spec.check, adversary))
+        try:
+            attacked = chosen(require=partial(spec.check, adversary))
+        except DoesNotApply as error:
+            # A system or a transcript, which are not resumed, give their server alone; a method has options.
+            cure = ", and your server has a top model; --attack all mounts every attack that applies"
+            if resume is not None:
+                needed = " ".join(f"--set {key}={str(value).lower()}" for key, value in spec.needs.requires.items())
+                cure = f"; use {needed}, or --attack all for every attack that applies"
+            raise DoesNotApply(f"{error.words}{cure}") from error
     method = attacked.method
     count = attacked.dataset.clients
     options = mount.target(spec, adversary, count, options)

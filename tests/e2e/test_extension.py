@@ -1,6 +1,7 @@
 """An outside package, installed beside this one: its method, attack and data set work in every command.
 
-It is what examples/extension/README.md and CONTRIBUTING.md show; its contract tests run in `tests/dpzv_audit/testing`.
+It is what examples/extension/README.md, docs/guide/own-attack.md and CONTRIBUTING.md show; its contract tests
+run in `tests/dpzv_audit/testing`.
 """
 
 import math
