@@ -171,6 +171,8 @@ def audit_score_files(
     """Measure a lower bound on epsilon from two files of scores.
 
     Nothing is trained. IN holds an attack's scores on runs with the canary, OUT on runs without it, one per run.
+    Scores of many records under one model depend on each other: give --coin-flips and --estimator one-run, and only if
+    a fair coin chose each member.
 
     Example: dpzv-audit audit scores in.csv out.csv --epsilon 1 --delta 1e-5 --fail-on refuted
 

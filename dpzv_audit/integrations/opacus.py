@@ -78,8 +78,8 @@ class OpacusTraining:
     """A training with Opacus that an audit runs: `run(world, rng)`, as `dpzv_audit.games.mechanism` has it.
 
     Attributes:
-        model: Makes the model.
-        data: The other records, (features, target) each.
+        model: Function that makes the model.
+        data: Data set of the other records, (features, target) each.
         batch_size: That of the loader which is given to Opacus.
         noise_multiplier: See `opacus.PrivacyEngine.make_private`, as for all arguments of the same names below.
         target_epsilon: With `target_delta` in the place of a noise multiplier: see `make_private_with_epsilon`.
@@ -89,9 +89,9 @@ class OpacusTraining:
         grad_sample_mode: How Opacus gets gradients by sample; ghost clips by norms and keeps none.
         poisson_sampling: Whether each record is in a batch by a coin of its own; else batches are those of a shuffled
             pass, the last of which may be short.
-        loss: Mean loss of predictions and targets.
-        optimizer: Makes the optimiser of parameters.
-        epochs: Passes of the loader.
+        loss: Mean loss of predictions and targets; `CrossEntropyLoss()` by default.
+        optimizer: Function that makes the optimiser of parameters; by default plain SGD at rate 0.1.
+        epochs: Passes of the loader; one by default.
         neighbours: Whether the canary is left out of the other world, has no gradient there, or the opposite one.
         canary: `gradient`, the largest that there can be, in the place of a record's own on the way through the
             per-sample path, in a single coordinate (of each parameter, where each is clipped); with ghost clipping
