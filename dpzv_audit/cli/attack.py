@@ -273,10 +273,10 @@ def _mount_one(
             attacked = chosen(require=partial(spec.check, adversary))
         except DoesNotApply as error:
             # A system or a transcript, which are not resumed, give their server alone; a method has options.
-            cure = ", and your server has a top model; --attack all mounts every attack that applies"
+            cure = ", and your server has a top model; ‹attack› all mounts every attack that applies"
             if resume is not None:
-                needed = " ".join(f"--set {key}={str(value).lower()}" for key, value in spec.needs.requires.items())
-                cure = f"; use {needed}, or --attack all for every attack that applies"
+                needed = " ".join(f"‹set› {key}={str(value).lower()}" for key, value in spec.needs.requires.items())
+                cure = f"; use {needed}, or ‹attack› all for every attack that applies"
             raise DoesNotApply(f"{error.words}{cure}") from error
     method = attacked.method
     count = attacked.dataset.clients

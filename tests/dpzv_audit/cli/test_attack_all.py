@@ -124,3 +124,8 @@ def test_a_client_is_named_whose_features_the_server_attacks(tmp_path, monkeypat
     assert not answer["tried"]
     assert answer["clients"] == []
     assert "contradicts" in cli.refusal(f"{command} --client 2 --attack-set target=1")
+
+
+def test_an_attack_that_does_not_apply_says_what_does(cli):
+    refusal = cli.refusal("attack --method dpzv --attack label_direct --set top_model=true")
+    assert refusal.endswith("; use --set top_model=false, or --attack all for every attack that applies")
