@@ -426,12 +426,19 @@ def test_the_command_serves_until_it_is_interrupted(runs):
     pytest.importorskip("plotly")
     command = [sys.executable, "-m", "dpzv_audit", "view", str(runs), "--no-browser"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, **pipes) as process:
-        address = process.stdout.readline().strip()
-        with urllib.request.urlopen(f"{address}runs.js", timeout=60) as answer:
-            assert answer.read().startswith(b'dpzvTake("runs", ')
-        process.send_signal(signal.SIGINT)
-        assert (process.wait(60), process.stderr.read()) == (0, "")
+
+    def interruptible():
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a worker of pytest-xdist ignores it
+
+    with subprocess.Popen(command, **pipes, preexec_fn=interruptible) as process:
+        try:
+            address = process.stdout.readline().strip()
+            with urllib.request.urlopen(f"{address}runs.js", timeout=60) as answer:
+                assert answer.read().startswith(b'dpzvTake("runs", ')
+            process.send_signal(signal.SIGINT)
+            assert (process.wait(60), process.stderr.read()) == (0, "")
+        finally:
+            process.kill()
 
 
 def test_export_writes_the_page_into_an_empty_folder_alone(cli, drawn, runs, tmp_path):
