@@ -19,7 +19,6 @@ from mechanisms.core.channel import Message
 from mechanisms.core.context import RunContext, TrainingData, dtype_of
 from mechanisms.core.method import federation_of
 from mechanisms.core.noise import norms_of
-from mechanisms.methods.feature_private import sigma_of
 
 from .arrays import Arrays, Floats
 from .game import CANARY
@@ -70,7 +69,7 @@ class RowTrials(TrainedTrials):
         federation = federation_of(run)
         for _ in range(self.config.epochs * federation.steps_per_pass):
             run.step()
-        sigma, clip = sigma_of(self.config, len(federation.clients)), self.config.clip
+        sigma, clip = self.config.row_sigma(len(federation.clients)), self.config.clip
         score = torch.zeros(len(replicas), dtype=torch.float64)
         information = torch.zeros_like(score)
         for client, ends, row in zip(federation.clients, self.ends, sent.rows, strict=True):

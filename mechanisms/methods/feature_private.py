@@ -76,29 +76,27 @@ class FeaturePrivateConfig(HeadConfig):
         """See `TrainingConfig.label_free`."""
         return "components"
 
+    def row_sigma(self, clients: int) -> float:
+        """Return the standard deviation of noise on each component of a row, 2 C sqrt(M) / (mu sqrt(1 - s)), or 0."""
+        if self.sigma is not None:
+            return self.sigma
+        if self.calibration == "none" or self.epsilon is None:
+            return 0.0
+        whole = sigma_sound(
+            self.epsilon,
+            self.delta,
+            clip=self.clip,
+            batch_size=1,
+            participations=clients,
+            neighbours="replace-record",
+        )
+        # A hair more, so that no rounding of the two parts makes them more than the whole.
+        return whole / math.sqrt(1.0 - self.statistics) * (1.0 + 1e-12)
 
-def sigma_of(config: FeaturePrivateConfig, clients: int) -> float:
-    """Return the standard deviation of the noise on each component of a row, 2 C sqrt(M) / (mu sqrt(1 - s)), or 0."""
-    if config.sigma is not None:
-        return config.sigma
-    if config.calibration == "none" or config.epsilon is None:
-        return 0.0
-    whole = sigma_sound(
-        config.epsilon,
-        config.delta,
-        clip=config.clip,
-        batch_size=1,
-        participations=clients,
-        neighbours="replace-record",
-    )
-    # A hair more, so that no rounding of the two parts makes them more than the whole.
-    return whole / math.sqrt(1.0 - config.statistics) * (1.0 + 1e-12)
-
-
-def statistics_sigma(config: FeaturePrivateConfig, clients: int) -> float:
-    """Return the standard deviation of the noise on a sum of outer products, each clipped to 1."""
-    share = config.statistics
-    return sigma_of(config, clients) / config.clip * math.sqrt((1.0 - share) / share)
+    def statistics_sigma(self, clients: int) -> float:
+        """Return the standard deviation of the noise on a sum of outer products, each clipped to 1."""
+        share = self.statistics
+        return self.row_sigma(clients) / self.clip * math.sqrt((1.0 - share) / share)
 
 
 def _run(data: TrainingData, config: FeaturePrivateConfig, context: RunContext) -> Run:
@@ -111,7 +109,7 @@ def _run(data: TrainingData, config: FeaturePrivateConfig, context: RunContext) 
 def _released(config: FeaturePrivateConfig, deployment: Deployment) -> tuple[Release, ...]:
     """Return the noised rows of all clients, and beside them the mu of their sums; () without noise."""
     clients = deployment.clients
-    sigma = sigma_of(config, clients)
+    sigma = config.row_sigma(clients)
     if sigma == 0.0:
         return ()
     release = Release(
@@ -125,7 +123,7 @@ def _released(config: FeaturePrivateConfig, deployment: Deployment) -> tuple[Rel
         server_update="none",
         client_update="frozen",
         channel="embedding",
-        server_mu=2.0 * math.sqrt(clients) / statistics_sigma(config, clients),
+        server_mu=2.0 * math.sqrt(clients) / config.statistics_sigma(clients),
         noise=config.noise,
         seeded_noise=deployment.seeded_noise,
         data_dependent_side=deployment.data_dependent_side,

@@ -23,7 +23,6 @@ from ..core.noise import (
     truncated_steps,
     unit_steps,
 )
-from .feature_private import sigma_of, statistics_sigma
 
 if TYPE_CHECKING:
     from .feature_private import FeaturePrivateConfig
@@ -41,11 +40,11 @@ class FeaturePrivateRun:
         self.federation = fed = Federation(data, config, context)
         self.config = config
         self.round = 0
-        self._sigma = sigma_of(config, len(fed.clients))
+        self._sigma = config.row_sigma(len(fed.clients))
         self._origin = context.noise_origin
         # What a claim cannot pay for is refused before anything is computed.
         self._grid(config.clip, self._sigma, ROW_BITS)
-        self._grid(1.0, statistics_sigma(config, len(fed.clients)), GRID_BITS)
+        self._grid(1.0, config.statistics_sigma(len(fed.clients)), GRID_BITS)
 
     def _grid(self, clip: float, sigma: float, bits: int) -> Grid | None:
         return Grid.of(self.config.noise, clip, sigma, bits=bits, records=self.federation.records)
@@ -91,7 +90,7 @@ class FeaturePrivateRun:
         count = block.shape[1]
         # Columns lie between 0 and 1: with a last 1 a record's norm is at most the root of 2 (d + 1) / 2.
         rows = pad(2.0 * block - 1.0, (0, 1), value=1.0) / math.sqrt(count + 1)
-        sigma = statistics_sigma(config, len(self.federation.clients))
+        sigma = config.statistics_sigma(len(self.federation.clients))
         grid = self._grid(1.0, sigma, GRID_BITS)
         noise = self._draw((count + 1, count + 1), sigma, grid, number, replica, 0)
         step = 1.0 if grid is None else grid.step

@@ -66,7 +66,7 @@ def test_the_bare_products_of_a_step_are_its_products_and_nothing_else(bench):
 
 @pytest.mark.slow
 def test_the_command_measures_a_section_and_writes_the_page(tmp_path):
-    """The command of docs/benchmarks.md."""
+    """docs/benchmarks.md sums up docs/printed/benchmarks.md and docs/printed/benchmarks-large.md, which it writes."""
     page = tmp_path / "page.md"
     command = [sys.executable, str(BENCH / "run.py"), "estimators", "--quick", "--output", str(page)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)

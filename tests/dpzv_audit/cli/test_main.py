@@ -35,7 +35,7 @@ HALVED = "Memory ran out: from then on 2 trainings at a time, to the same number
         (
             "nothing",
             "No such command 'nothing'. Must be one of attack, audit, hunt, matrix, account, calibrate, verify, "
-            "train, reproduce, list, report.",
+            "train, reproduce, list, report, view.",
         ),
         ("ATTACK", "No such command 'ATTACK'. Did you mean 'attack'?"),
         ("dpzv", "No such command 'dpzv'. Did you mean 'attack --method dpzv'?"),

@@ -11,7 +11,6 @@ from dpzv_audit.evidence.auditing import rows_outcome
 from dpzv_audit.evidence.bounding import AuditPlan
 from dpzv_audit.games.rows import RowTrials
 from mechanisms import METHODS, Training
-from mechanisms.methods.feature_private import sigma_of
 
 from ...helpers.refusals import refused
 from ...mechanisms.conftest import random_dataset
@@ -32,7 +31,7 @@ def both(arrays, name):
 
 def test_no_run_tells_more_than_the_rows_may():
     arrays = trials()(0, 50)
-    most = 2 * (2 * CONFIG.clip / sigma_of(CONFIG, 2)) ** 2
+    most = 2 * (2 * CONFIG.clip / CONFIG.row_sigma(2)) ** 2
     information = both(arrays, "information")
     assert (information <= most * (1 + 1e-9)).all()
     assert information.mean() > most / 8
@@ -62,7 +61,7 @@ def test_the_audit_of_the_method_is_supported_and_less_noise_than_stated_is_refu
     assert result.privacy.verdict == "supported"
     assert "noised row by every client" in result.game["adversary"]
     claimed = CONFIG.model_copy(update={"epsilon": 1.0})
-    weak = claimed.model_copy(update={"sigma": sigma_of(claimed, 2) / 20})
+    weak = claimed.model_copy(update={"sigma": claimed.row_sigma(2) / 20})
     fooled = replace(training, config=weak)
     assert rows_outcome(fooled, "server", AuditPlan(runs=200)).result.privacy.verdict == "refuted"
 

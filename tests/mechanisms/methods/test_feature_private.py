@@ -17,7 +17,6 @@ from mechanisms import METHODS
 from mechanisms.core.channel import SERVER
 from mechanisms.core.context import Deployment
 from mechanisms.core.noise import Grid
-from mechanisms.methods.feature_private import sigma_of, statistics_sigma
 from mechanisms.methods.feature_private_run import discriminant, outer_sum
 
 from ...helpers.built_in import train
@@ -63,8 +62,8 @@ def test_each_client_uploads_once_and_nothing_comes_down():
 @pytest.mark.parametrize("clients", [1, 4])
 def test_rows_and_sums_together_meet_the_claim(epsilon, clients):
     config = SPEC.configure(epsilon=epsilon, clip=0.7, statistics=0.3)
-    rows = 2 * config.clip / sigma_of(config, clients)
-    sums = 2 / statistics_sigma(config, clients)
+    rows = 2 * config.clip / config.row_sigma(clients)
+    sums = 2 / config.statistics_sigma(clients)
     mu = math.sqrt(clients * (rows**2 + sums**2))
     assert mu == pytest.approx(mu_from_epsilon(epsilon, 1e-5), rel=1e-6)
     assert sums**2 / (rows**2 + sums**2) == pytest.approx(0.3)
@@ -110,7 +109,7 @@ def separation(share):
     the noise that is stated is really drawn.
     """
     stated = SPEC.configure(embedding=1, dtype="float64")
-    sigma = sigma_of(stated, 1)
+    sigma = stated.row_sigma(1)
     drawn = stated.model_copy(update={"sigma": sigma * share})
     ratios = []
     for seed, first in enumerate((0.0, 1.0)):
