@@ -164,7 +164,7 @@ def _excerpt(record: Recording) -> Excerpt:
 class _ChangingTask(Task):
     """A task whose labels change while it is trained on, in the arrays and tensors that were handed out."""
 
-    handed_out: list[Tensor] = field(default_factory=list)
+    handed_out: list[Tensor] = field(default_factory=list, init=False)
 
     def torch(self, part: Part = "train", device: str = "cpu") -> tuple[list[Tensor], Tensor]:
         """See `Task.torch`."""
