@@ -197,7 +197,7 @@ def features_unread(setting: AttackSetting, looked: Collection[int | None]) -> t
     return tuple(words)
 
 
-LENGTHS = "the number of messages changes with labels, which no attack reads: the command audit does"
+LENGTHS = "the number of messages changes with labels, which no attack reads: run dpzv-audit audit system"
 """What attacks on a system leave untested where its rehearsal showed that labels decide how much is sent."""
 
 
