@@ -38,7 +38,6 @@ WANTED = {
     "adversary": "understand/who-attacks/",
     "threat model": "understand/who-attacks/",
     "python": "reference/",
-    "labels leak": "defences/which/",
     "verify": "reference/command-line/#verify",
 }
 """The page or the section that is found first, by what is typed."""
