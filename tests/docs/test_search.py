@@ -38,6 +38,8 @@ WANTED = {
     "adversary": "understand/who-attacks/",
     "threat model": "understand/who-attacks/",
     "python": "reference/",
+    "accountant": "guide/accounting/",
+    "noise multiplier": "guide/accounting/",
     "verify": "reference/command-line/#verify",
 }
 """The page or the section that is found first, by what is typed."""
