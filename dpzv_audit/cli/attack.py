@@ -18,7 +18,7 @@ from ..base.findings import FALSE_ALARM, SERVERS, STRONGEST
 from ..base.rounding import p_value
 from ..results import AttackResult, AttacksResult
 from ..runs import RESULT_FILE, json_text, origin_of
-from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, flags_given, refuse, takes
+from .flags import NOT_BOTH, Count, Probability, RunFlags, TrainingFlags, Whole, flags_given, refuse, takes
 from .heartbeat import paused
 from .options import DataFlags, TranscriptFlags, asks, choose, parsed_settings
 from .output import Answered, environment_of_run, print_table, save, table_of
@@ -162,6 +162,8 @@ def attack(
     if attack is None:
         attack = ALL if of_system or transcript is not None else USUAL
     flags = flags_given(ctx)
+    if of_system:
+        refuse(flags, ("method",), NOT_BOTH)
     recorded = None
     if transcript is not None:
         recorded = TranscriptFlags(transcript, labels, features or ())

@@ -262,6 +262,8 @@ class CellFlags(RunFlags):
         return {"data": data, **{name: getattr(self, name) for name in names}}
 
 
+NOT_BOTH = "does not go with --system, whose training is its own: leave one of them out"
+"""Why a method that is named beside a system is refused."""
 _NO_SETTING = ("method", "settings", "system", "defence", "defence_settings")
 
 

@@ -7,10 +7,12 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
+import typer
+
 from ..base.errors import InputError, Interrupted
 from ..base.store import hold
 from ..runs import MEASURED_FILE, json_text
-from .flags import Count, Probability, RunFlags, TrainingFlags, Whole, takes
+from .flags import NOT_BOTH, Count, Probability, RunFlags, TrainingFlags, Whole, flags_given, refuse, takes
 from .options import DataFlags, choose
 from .output import Answered, save
 from .summary import table_from
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 @takes
 def train(
     *,
+    ctx: typer.Context,
     training: TrainingFlags,
     data: DataFlags,
     trials: Count = 1,
@@ -58,6 +61,7 @@ def train(
     """
     choose_training = partial(choose, training, data, quiet=output.quiet, seed=run.seed, device=run.device)
     if training.system is not None:
+        refuse(flags_given(ctx), ("method",), NOT_BOTH)
         if noise_seed is not None:
             raise InputError("--noise-seed does not apply to --system, whose noise follows from the seeds it is given")
         with kept_trials(how, training.system, run.out, resume=resume) as kept:

@@ -98,6 +98,7 @@ def test_data_of_the_tool_go_into_a_system(tool, folder):
         (("--system", "our_vfl:tarin"), "system our_vfl:tarin: our_vfl has no callable tarin"),
         (("--system", "our_vfl:train", "--epsilon", "1"), "--epsilon does not apply to --system"),
         (("--system", "our_vfl:train", "--set", "sampler=poisson"), "--set does not apply to --system"),
+        (("--system", "our_vfl:train", "--method", "split"), "--method does not go with --system"),
         (("--system", "our_vfl:train", "--attack", "label_probe"), "label_probe does not apply"),
     ],
 )
