@@ -296,8 +296,10 @@ def _cells(result: Reported) -> list[Cell]:
 
 
 def _attacker(result: Reported) -> str:
-    if isinstance(result, AttackResult):
-        return f"{attacker(result.adversary)}: {result.attack}"
+    if isinstance(result, AttackResult):  # named by the attack whose success stands beside it
+        best = strongest(successes(result))
+        shown = result if best is None else best
+        return f"{attacker(shown.adversary)}: {shown.attack}"
     if cells := _cells(result):
         return f"{attacker(cells[0].adversary)}: {attack_of(cells[0])}"
     if isinstance(result, VerifyResult):

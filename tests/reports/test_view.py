@@ -109,6 +109,13 @@ def test_what_the_list_does_not_read_changes_no_row(of_each_schema):
         assert row_of(read({key: raw[key] for key in raw if key not in _NOT_LISTED})[0]) == row_of(read(raw)[0])
 
 
+def test_a_row_names_the_attack_whose_success_it_shows(results):
+    other = {"attack": "label_scalar", "adversary": "colluding-clients", "method": "dpzv", "metric": "labels found"}
+    other |= {"dataset": "digits", "success": 0.4, "reference": 0.1, "clear": True, "trainings": 9}
+    row = row_of(read({**results["attack"], "beside": [other]})[0])
+    assert (row["attacker"], row["success"][1]) == ("all clients together: label_scalar", "40.0%")
+
+
 def test_a_row_says_when_on_which_commit_and_against_whom(runs):
     rows = {row["folder"]: row for row in listed(pages(runs))["runs"]}
     assert len(rows) == len(RESULTS)
