@@ -7,4 +7,4 @@ from dpzv_audit.integrations.opacus import OpacusTraining
 
 def subject():
     """The training of training.py, with a canary in one world and without it in the other."""
-    return OpacusTraining(model=model, data=DATA, batch_size=64, noise_multiplier=1.0, max_grad_norm=1.0)
+    return OpacusTraining(model=model, data=DATA, batch_size=64, noise_multiplier=1.0, max_grad_norm=1.0, epochs=1)
