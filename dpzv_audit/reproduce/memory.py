@@ -232,7 +232,7 @@ class PeakMemory(TableRow[MemoryRow]):
             yield lambda: method.start(data, config, RunContext(seed=0))
 
     @torch.no_grad()
-    def measured(self) -> Mapping[str, Any]:
+    def measured(self) -> Mapping[str, float | Mapping[str, float]]:
         """Return the megabytes of the peak of a round, of the model and of the activations of one batch."""
         with self._maker() as make:
             fed = federation_of(make())
@@ -242,7 +242,7 @@ class PeakMemory(TableRow[MemoryRow]):
                 client.evaluator.forward(client.parameters, inputs)
             with LiveBytes() as kept:
                 graph = client.evaluator.vjp(client.parameters, inputs)
-            sizes = {
+            sizes: dict[str, float | Mapping[str, float]] = {
                 "model_megabytes": client.parameters.flat.nbytes / MEGABYTE,
                 "activations_megabytes": live.peak / MEGABYTE,
                 "activations": {name: size / MEGABYTE for name, size in live.at_peak.items() if size},
