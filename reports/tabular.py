@@ -328,11 +328,11 @@ def _fitting(result: ReproduceResult) -> list[Row]:
     for place, title in enumerate(map(clean, result.columns)):
         texts = [cells[place] for cells in table if place < len(cells)]
         wide = max(map(len, texts), default=0)
-        wide = (
-            min(wide, _LABEL)
-            if not place
-            else max(wide, *map(len, wrap(title, max(wide, HEADING), break_long_words=False) or [""]))
-        )
+        if place:
+            heading = wrap(title, max(wide, HEADING), break_long_words=False)
+            wide = max(wide, *map(len, heading or [""]))
+        else:
+            wide = min(wide, _LABEL)
         if (not place or {*texts} != {"-"}) and wide + 2 <= room:
             kept.append(place)
             room -= wide + 2

@@ -6,10 +6,10 @@ black-box inversion of He et al. (ACSAC 2019, section 5).
 """
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from itertools import pairwise, product
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -30,13 +30,6 @@ PENALTIES = (1e-4, 1e-3, 1e-2, 0.1, 1.0)
 NETWORKS = 5
 EPOCHS = 150
 VARIANCE = 0.99
-# Their hidden layers, Adam's rate and moments, and the penalty of squared weights.
-HIDDEN = (128, 128)
-RATE = 3e-3
-BETAS = (0.9, 0.999)
-WEIGHT_PENALTY = 1.0
-BATCH = 64
-LARGEST_SEED = 2**31 - 1
 # Records that are predicted at once, whose kernel is held.
 AT_ONCE = 4096
 NETWORK = "inverse network"
@@ -228,124 +221,28 @@ def _weights(rows: Floats, targets: Floats, width: float) -> Floats:
     return np.stack([vectors @ (along / (values[:, None].clip(min=0.0) + penalty)) for penalty in PENALTIES])
 
 
-class Networks:
-    """The mean of `count` networks on principal components of the targets, which keep a share `VARIANCE` of them.
-
-    Each has hidden layers of rectified linear units, and is trained by Adam on squared errors. Numbers are those of
-    scikit-learn's `MLPRegressor` in a `BaggingRegressor`, whose steps take longer: most of that is checks.
-    """
-
-    def __init__(self, count: int, seed: int) -> None:
-        self.count = count
-        self.seed = seed
-
-    def fit(self, rows: Floats, targets: Floats) -> "Networks":
-        """Train on `rows` (m, w) and `targets` (m, d)."""
-        from sklearn.decomposition import PCA
-
-        self.components = PCA(VARIANCE).fit(targets)
-        wanted = self.components.transform(targets)
-        seeds = np.random.RandomState(self.seed).randint(LARGEST_SEED, size=self.count)
-        own = [np.random.RandomState(seed).randint(LARGEST_SEED) for seed in seeds]
-        self.networks = [_Network(np.random.RandomState(seed), rows, wanted) for seed in own]
-        return self
-
-    def predict(self, rows: Floats) -> Floats:
-        """Return the targets (n, d) of `rows` (n, w)."""
-        mean = sum(network.predict(rows) for network in self.networks) / self.count
-        return np.asarray(self.components.inverse_transform(mean))
-
-
-class _Network:
-    """A network trained on `rows` (m, w) and `targets` (m, d); `generator` starts and shuffles."""
-
-    def __init__(self, generator: np.random.RandomState, rows: Floats, targets: Floats) -> None:
-        sizes = (rows.shape[1], *HIDDEN, targets.shape[1])
-        starts = [_start(generator, *pair) for pair in pairwise(sizes)]
-        # One vector of all parameters: a step of Adam is a few operations on it.
-        flat = np.concatenate([part.ravel() for start in starts for part in start])
-        self.layers = _layers(flat, sizes)
-        gradient, mean, square = np.zeros((3, len(flat)))
-        gradients = _layers(gradient, sizes)
-        order = np.arange(len(rows))
-        step = 0
-        for _ in range(EPOCHS):
-            places = np.arange(len(rows))
-            generator.shuffle(places)
-            order = order[places]
-            for first in range(0, len(rows), BATCH):
-                step += 1
-                batch = order[first : first + BATCH]
-                self._differentiate(rows[batch], targets[batch], gradients)
-                rate = RATE * np.sqrt(1 - BETAS[1] ** step) / (1 - BETAS[0] ** step)
-                _adam(flat, gradient, mean, square, rate)
-
-    def predict(self, rows: Floats) -> Floats:
-        """Return the targets (n, d) of `rows` (n, w)."""
-        return self._outputs(rows)[-1]
-
-    def _outputs(self, rows: Floats) -> list[Floats]:
-        """Return the outputs of all layers, `rows` first."""
-        outputs = [rows]
-        for place, (weights, shifts) in enumerate(self.layers):
-            found = outputs[-1] @ weights
-            found += shifts
-            outputs.append(found if place == len(HIDDEN) else np.maximum(found, 0, out=found))
-        return outputs
-
-    def _differentiate(self, rows: Floats, targets: Floats, gradients: Sequence[tuple[Floats, Floats]]) -> None:
-        """Put the gradients of half the mean squared error and of the penalty in their places, layer by layer."""
-        outputs = self._outputs(rows)
-        delta = outputs.pop() - targets
-        for (weights, _), inputs, (of_weights, of_shifts) in zip(
-            reversed(self.layers), reversed(outputs), reversed(gradients), strict=True
-        ):
-            np.matmul(inputs.T, delta, out=of_weights)
-            of_weights += WEIGHT_PENALTY * weights
-            of_weights /= len(rows)
-            np.divide(delta.sum(0), len(rows), out=of_shifts)
-            if inputs is not rows:
-                delta = delta @ weights.T
-                np.copyto(delta, 0.0, where=inputs == 0)
-
-
-def _start(generator: np.random.RandomState, inputs: int, outputs: int) -> tuple[Floats, Floats]:
-    """Return weights and shifts of a layer to start from (Glorot and Bengio 2010)."""
-    bound = np.sqrt(6.0 / (inputs + outputs))
-    return generator.uniform(-bound, bound, (inputs, outputs)), generator.uniform(-bound, bound, outputs)
-
-
-def _layers(flat: Floats, sizes: Sequence[int]) -> list[tuple[Floats, Floats]]:
-    """Return views of weights and shifts of each layer in the vector of all."""
-    views = []
-    first = 0
-    for inputs, outputs in pairwise(sizes):
-        middle = first + inputs * outputs
-        views.append((flat[first:middle].reshape(inputs, outputs), flat[middle : middle + outputs]))
-        first = middle + outputs
-    return views
-
-
-def _adam(flat: Floats, gradient: Floats, mean: Floats, square: Floats, rate: float) -> None:
-    """Step along the `gradient` by Adam (Kingma and Ba 2015), and move both of its moments; all in place."""
-    mean *= BETAS[0]
-    mean += (1 - BETAS[0]) * gradient
-    square *= BETAS[1]
-    np.square(gradient, out=gradient)
-    gradient *= 1 - BETAS[1]
-    square += gradient
-    np.sqrt(square, out=gradient)
-    gradient += 1e-8
-    np.divide(-rate * mean, gradient, out=gradient)
-    flat += gradient
-
-
 def _makers(networks: int, seed: int) -> dict[str, Make]:
     """Return the regressors that compete by name, an inverse network as the mean of so many `networks`."""
+    from sklearn.compose import TransformedTargetRegressor
+    from sklearn.decomposition import PCA
+    from sklearn.ensemble import BaggingRegressor
     from sklearn.linear_model import Ridge
+    from sklearn.neural_network import MLPRegressor
+
+    def network(rows: Floats) -> Any:
+        one = MLPRegressor(
+            hidden_layer_sizes=(128, 128),
+            batch_size=min(64, len(rows)),
+            learning_rate_init=3e-3,
+            alpha=1.0,
+            max_iter=EPOCHS,
+            n_iter_no_change=EPOCHS,
+        )
+        several = BaggingRegressor(one, networks, bootstrap=False, random_state=seed)
+        return TransformedTargetRegressor(several, transformer=PCA(VARIANCE), check_inverse=False)
 
     return {
         "ridge": lambda rows: Ridge(PENALTY * len(rows)),
         "kernel ridge": lambda rows: KernelRidge(),
-        NETWORK: lambda rows: Networks(networks, seed),
+        NETWORK: network,
     }

@@ -85,45 +85,6 @@ def ranks_of(values: Floats) -> Floats:
     return np.asarray(rankdata(values, axis=-2))
 
 
-class GaussianRidge:
-    """Kernel ridge regression of one number with a Gaussian kernel, and numbers as scikit-learn's to the last digit.
-
-    Fits are small and there are thousands of them: most of the time of scikit-learn's are checks.
-    """
-
-    def __init__(self, gamma: float, penalty: float) -> None:
-        self.gamma = gamma
-        self.penalty = penalty
-
-    def fit(self, rows: Floats, targets: Floats) -> "GaussianRidge":
-        """Solve for the weights of known `rows` (m, w) by their `targets` (m,)."""
-        from scipy.linalg import LinAlgError, lstsq, solve
-
-        kernel = self._kernel(rows, rows)
-        kernel.flat[:: len(rows) + 1] += self.penalty
-        try:
-            self.weights = solve(kernel, targets[:, None], assume_a="pos")
-        except LinAlgError:
-            self.weights = lstsq(kernel, targets[:, None])[0]
-        self.rows = rows
-        return self
-
-    def predict(self, rows: Floats) -> Floats:
-        """Return the numbers (n,) of `rows` (n, w)."""
-        return np.asarray(self._kernel(rows, self.rows) @ self.weights.ravel())
-
-    def _kernel(self, rows: Floats, known: Floats) -> Floats:
-        """Return the kernel (n, m) of `rows` (n, w) and `known` ones (m, w)."""
-        squares = -2 * (rows @ known.T)
-        squares += np.einsum("ij,ij->i", rows, rows)[:, None]
-        squares += np.einsum("ij,ij->i", known, known)
-        np.maximum(squares, 0, out=squares)
-        if rows is known:
-            np.fill_diagonal(squares, 0)
-        squares *= -self.gamma
-        return np.exp(squares, out=squares)
-
-
 def _fitted(make: Make, known: Floats, targets: Floats) -> Predict:
     """Return the scores of a scorer, which is fitted for each column of the targets by itself."""
     scaled = scaled_as(known)
@@ -170,12 +131,15 @@ def classifiers() -> dict[str, Make]:
 
 def regressions() -> dict[str, Make]:
     """Return what makes an unfitted regression, by name, the simplest first."""
+    from sklearn.kernel_ridge import KernelRidge
     from sklearn.linear_model import Ridge
     from sklearn.neighbors import KNeighborsRegressor
 
     makers: dict[str, Make] = {"ridge regression": lambda rows: Ridge(PENALTY * len(rows))}
     for scale, alpha in product(WIDER, ALPHAS):
         name = f"kernel ridge regression, gamma = {scale:g} / width, alpha = {alpha:g}"
-        makers[name] = partial(lambda scale, alpha, rows: GaussianRidge(scale / rows.shape[1], alpha), scale, alpha)
+        makers[name] = partial(
+            lambda scale, alpha, rows: KernelRidge(alpha=alpha, kernel="rbf", gamma=scale / rows.shape[1]), scale, alpha
+        )
     makers["nearest neighbours"] = lambda rows: KNeighborsRegressor(min(NEIGHBOURS, len(rows)), weights="distance")
     return makers

@@ -235,7 +235,7 @@ def _trained_once(
     # The trainings of a system are kept where they are made.
     if not (setting.pilot and setting.method.capabilities.simulated):
         return train_all(pool, setting, coins, kept=kept, copies=copies)
-    key = (*setting.key, len(coins), copies)
+    key = (*setting.key, pool.fingerprint, coins.shape, kept, copies)
     if key not in _OF_PILOTS:
         if len(_OF_PILOTS) >= _MOST_SHARED:
             del _OF_PILOTS[next(iter(_OF_PILOTS))]

@@ -1,17 +1,11 @@
 """Decoders of features from embeddings, and the test that a control is at chance."""
 
-import warnings
-
 import numpy as np
 import pytest
 from scipy.stats import kstest
-from sklearn.compose import TransformedTargetRegressor
-from sklearn.decomposition import PCA
-from sklearn.ensemble import BaggingRegressor
-from sklearn.neural_network import MLPRegressor
 
 from attacks.core.controls import by_pairing
-from attacks.feature.decoders import Networks, _makers, best_decoder, fitted
+from attacks.feature.decoders import _makers, best_decoder, fitted
 
 
 def relu_records(seed, n=600, d=4, width=16, noise=0.0):
@@ -128,18 +122,3 @@ def test_features_that_are_sent_as_they_are_are_copied_beyond_the_known_range():
     beyond = 10.0 * generator.uniform(size=(5, 5))
     assert np.array_equal(best.predict(beyond[:, order])[:, :3], beyond[:, :3])
     assert best_decoder({"mean": sent + 1e-3 * generator.standard_normal(sent.shape)}, features, seed=0).name != "copy"
-
-
-@pytest.mark.parametrize(("records", "inputs", "outputs"), [(70, 3, 5), (130, 12, 1)])
-def test_networks_are_those_of_scikit_learn_to_the_last_digit(records, inputs, outputs):
-    draw = np.random.default_rng(0)
-    rows, targets = draw.standard_normal((records, inputs)), draw.standard_normal((records, outputs))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the last epoch was reached
-        one = MLPRegressor(
-            hidden_layer_sizes=(128, 128), alpha=1.0, batch_size=64, learning_rate_init=3e-3, max_iter=150
-        )
-        several = BaggingRegressor(one.set_params(n_iter_no_change=150), 2, bootstrap=False, random_state=7)
-        theirs = TransformedTargetRegressor(several, transformer=PCA(0.99), check_inverse=False).fit(rows, targets)
-    ours = Networks(2, 7).fit(rows, targets)
-    assert np.array_equal(ours.predict(rows), theirs.predict(rows).reshape(records, outputs))

@@ -1,20 +1,9 @@
 """Scorers: each keeps one contract, and the best on held-out records is taken."""
 
-import warnings
-
 import numpy as np
 import pytest
-from sklearn.kernel_ridge import KernelRidge
 
-from attacks.feature.scorers import (
-    GaussianRidge,
-    _fitted,
-    areas,
-    best_scorer,
-    classifiers,
-    rank_correlations,
-    regressions,
-)
+from attacks.feature.scorers import _fitted, areas, best_scorer, classifiers, rank_correlations, regressions
 
 
 def records(seed=0, n=300):
@@ -51,14 +40,3 @@ def test_few_records_of_a_rare_category_suffice():
     inputs[:5, 0] += 6.0
     best = best_scorer({"all": inputs}, targets, numbers=False, seed=0)
     assert areas(best.predict(inputs), targets)[0] > 0.9
-
-
-@pytest.mark.parametrize("penalty", [1e-18, 0.1])
-def test_gaussian_ridge_is_that_of_scikit_learn_to_the_last_digit(penalty):
-    draw = np.random.default_rng(0)
-    rows, others, targets = draw.standard_normal((60, 5)), draw.standard_normal((90, 5)), draw.standard_normal(60)
-    rows[1] = rows[0]  # without a penalty worth the name there is no Cholesky factor
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        theirs = KernelRidge(alpha=penalty, kernel="rbf", gamma=0.2).fit(rows, targets)
-    assert np.array_equal(GaussianRidge(0.2, penalty).fit(rows, targets).predict(others), theirs.predict(others))
